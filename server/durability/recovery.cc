@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -33,12 +34,14 @@ using Digest = std::pair<uint64_t, uint64_t>;
 // nothing, and neither does the checkpoint's item, unless the checkpoint has that last put.
 struct LogKeys {
   struct Last {
-    uint64_t entry = 0;      // entries are counted from 1 on, in the order of the log
+    uint64_t entry = 0;      // entries are counted from 0 on, in the order of the log
     uint64_t put = 0;        // the version of a put; 0: it is a deletion
     bool is_loaded = false;  // from the checkpoint: the value is no longer in the log
   };
   uint64_t seed = 0;
   absl::flat_hash_map<Digest, Last> last;
+  // By entry: whether pass 2 makes this put, so that it need not look for its key.
+  std::vector<bool> is_made;
 
   Digest Of(absl::string_view key) const {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), seed);
@@ -139,29 +142,46 @@ class KeyCollector final : public wal::ReplayVisitor {
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
     if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
+    Prefetch(group);
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
-      ++entries_;
+      const uint64_t number = keys_.is_made.size();
+      keys_.is_made.push_back(false);
       absl::Status status = CheckEntry(directory_, record, entry);
       if (!status.ok()) return status;
       // The bound of a flush is what its client sent, and no version of ours.
       if (!entry.key.empty()) restorer_.NoteVersion(entry.version);
-      if (entry.kind != wal::EntryKind::kPut && entry.kind != wal::EntryKind::kDelete) continue;
+      if (!EndsValue(entry)) continue;
       const bool is_put = entry.kind == wal::EntryKind::kPut;
-      LogKeys::Last& last = keys_.last[keys_.Of(entry.key)];
+      LogKeys::Last& last = keys_.last[digests_[i]];
       // It deleted an earlier value, while this put was logged and not made yet.
       if (!is_put && last.put > entry.version) continue;
-      last = {entries_, is_put ? entry.version : 0, IsAbsorbed(entry, pieces[i])};
+      if (last.put != 0) keys_.is_made[last.entry] = false;
+      last = {number, is_put ? entry.version : 0, IsAbsorbed(entry, pieces[i])};
+      keys_.is_made[number] = is_put && !last.is_loaded;
     }
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
   }
 
  private:
+  static bool EndsValue(const wal::Entry& entry) {
+    return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kDelete;
+  }
+  // Of all entries together, so that they wait for memory once.
+  void Prefetch(const wal::Group& group) {
+    digests_.resize(group.entries.size());
+    for (size_t i = 0; i < group.entries.size(); ++i) {
+      if (!EndsValue(group.entries[i])) continue;
+      digests_[i] = keys_.Of(group.entries[i].key);
+      keys_.last.prefetch(digests_[i]);
+    }
+  }
+
   const wal::DataDirectory& directory_;
   Restorer& restorer_;
   LogKeys& keys_;
-  uint64_t entries_ = 0;
+  std::vector<Digest> digests_;  // of a group's keys
 };
 
 // --- The checkpoint ----------------------------------------------------------
@@ -284,10 +304,13 @@ class EntryApplier final : public wal::ReplayVisitor {
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
     if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
     for (size_t i = 0; i < group.entries.size(); ++i) {
+      if (keys_.is_made[entries_ + i]) restorer_.Prefetch(group.entries[i].key);
+    }
+    for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
-      ++entries_;
+      const uint64_t number = entries_++;
       NoteClient(entry, images_);
-      if (entry.key.empty() || IsReplaced(entry)) continue;
+      if (!IsMade(entry, number)) continue;
       absl::Status status = Apply(entry, pieces[i]);
       if (!status.ok()) return status;
     }
@@ -296,12 +319,10 @@ class EntryApplier final : public wal::ReplayVisitor {
   }
 
  private:
-  // The last put itself counts, unless the checkpoint has it.
-  bool IsReplaced(const wal::Entry& entry) const {
+  bool IsMade(const wal::Entry& entry, uint64_t number) const {
+    if (entry.kind != wal::EntryKind::kExpire) return keys_.is_made[number];
     const auto last = keys_.last.find(keys_.Of(entry.key));
-    if (last == keys_.last.end()) return false;
-    return entries_ < last->second.entry ||
-           (entries_ == last->second.entry && last->second.is_loaded);
+    return last == keys_.last.end() || last->second.entry < number;
   }
 
   absl::Status Apply(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
@@ -366,7 +387,10 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
 
   Recovered recovered;
   recovered.end = *std::move(end);
-  for (auto& [id, image] : images) recovered.sessions.push_back(std::move(image));
+  for (auto& [id, image] : images) {
+    ForgetResults(image);
+    recovered.sessions.push_back(std::move(image));
+  }
   const index::TableStats stats = tables.stats();
   recovered.items = stats.keys;
   recovered.bytes = stats.key_bytes + stats.value_bytes;

@@ -62,6 +62,11 @@ absl::Status Restorer::CheckStop() {
   return Fail(absl::CancelledError("loading was stopped; nothing on the disk was changed"));
 }
 
+void Restorer::Prefetch(absl::string_view key) const {
+  const index::KeyHash hash = tables_.HashOf(key);
+  tables_.Prefetch(tables_.PartitionOf(hash), hash);
+}
+
 absl::Status Restorer::Put(const Item& item) {
   if (failed_.load(std::memory_order_relaxed)) return error();
   const index::KeyHash hash = tables_.HashOf(item.key);
@@ -87,7 +92,6 @@ absl::Status Restorer::Put(const Item& item) {
   if (!result.status.ok()) return Fail(std::move(result.status));
   NoteVersion(item.version);
   items_.fetch_add(1, std::memory_order_relaxed);
-  Report();
   return absl::OkStatus();
 }
 

@@ -41,6 +41,8 @@ class Restorer {
   // Why no table has such a key; empty if one may.
   static absl::string_view WhyImpossible(uint64_t version, uint64_t expiry_ns);
 
+  // Prefetches the memory that Put reads first.
+  void Prefetch(absl::string_view key) const;
   // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.
   absl::Status Put(const Item& item);
   absl::Status Expire(absl::string_view key, uint64_t version, uint64_t expiry_ns);

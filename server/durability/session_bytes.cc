@@ -88,8 +88,13 @@ void RememberResult(SessionImage& image, uint64_t sequence, const Result& result
     return;
   }
   results.emplace(at, sequence, result);
-  const uint64_t highest = results.back().first;
-  const auto is_kept = [&](const std::pair<uint64_t, Result>& one) {
+  // Each costs a move of all others, so many go together.
+  if (results.size() >= 2 * kResultsKept) ForgetResults(image);
+}
+
+void ForgetResults(SessionImage& image) {
+  auto& results = image.results;
+  const auto is_kept = [highest = results.empty() ? 0 : results.back().first](const auto& one) {
     return highest < kResultsKept || one.first > highest - kResultsKept;
   };
   results.erase(results.begin(), std::find_if(results.begin(), results.end(), is_kept));

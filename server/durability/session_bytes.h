@@ -56,9 +56,11 @@ std::string EncodeSession(const SessionImage& image);
 // Why the bytes are no session; empty if they are one.
 std::string DecodeSession(wal::Bytes bytes, SessionImage& image);
 
-// Remembers a result as ResultWindow does: at most kResultsKept, the highest sequences.
-// REQUIRES: sequence is not 0; image.results ascend.
+// Remembers a result, and forgets some that ResultWindow forgets. REQUIRES: sequence is not 0;
+// image.results ascend.
 void RememberResult(SessionImage& image, uint64_t sequence, const Result& result);
+// Keeps what ResultWindow keeps: at most kResultsKept, the highest sequences.
+void ForgetResults(SessionImage& image);
 
 }  // namespace osprey::server
 

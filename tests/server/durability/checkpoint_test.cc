@@ -332,7 +332,9 @@ TEST(SessionBytesTest, ImageRemembersWhatAWindowRemembers) {
     result.version = random.Next();
     window.Remember(sequence, result);
     RememberResult(image, sequence, result);
+    ASSERT_LT(image.results.size(), 2 * kResultsKept);
   }
+  ForgetResults(image);
   uint64_t remembered = 0;
   for (uint64_t sequence = 1; sequence <= next; ++sequence)
     remembered += window.SeenOf(sequence) == ResultWindow::Seen::kAnswered ? 1 : 0;
