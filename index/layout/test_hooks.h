@@ -43,6 +43,7 @@ enum class Mutant {
   kChangedItemMoved,       // W2, compaction: the copy is of the item before a write
   kExpiryIgnored,          // R8, server: an expired key counts as present
   kNoSecondLook,           // R8, server: a key's life is extended without the second clock read
+  kDecidedUnhidden,        // R8, server: … and its item stays readable until a sync has ended
   // Both sides: input that the checksum does not cover.
   kNoItemChecksum,
   // Neither the record's version nor an item's cas version, which would replace it.

@@ -29,6 +29,7 @@ absl::optional<uint64_t> Chains::Vacate(uint64_t offset) {
   const Unit& unit = units_.at(offset);
   if (vacated_ != offset) {
     EndVacating();
+    if (!IsEnough(free_lines_ - unit.free_lines)) return absl::nullopt;
     vacated_ = offset;
     free_lines_ -= unit.free_lines;
     units_with_room_.erase(offset);
@@ -48,7 +49,7 @@ void Chains::EndVacating() {
 }
 
 absl::optional<uint64_t> Chains::TakeLine() {
-  if (free_lines_ == 0 && !Reserve(1)) return absl::nullopt;
+  if (free_lines_ <= kept_ && !Reserve(1)) return absl::nullopt;
   const uint64_t offset = *units_with_room_.begin();
   Unit& unit = units_[offset];
   uint32_t word = 0;
@@ -79,6 +80,8 @@ void Chains::FreeLine(uint64_t offset) {
   if (unit.free_lines < kLinesPerUnit) return;
   if (vacated) {
     vacated_.reset();
+  } else if (!IsEnough(free_lines_ - kLinesPerUnit)) {
+    return;
   } else {
     free_lines_ -= kLinesPerUnit;
     units_with_room_.erase(found->first);
@@ -138,7 +141,22 @@ bool Chains::IsFull(uint64_t home) const {
   return length == kChainLinesMax;
 }
 
+uint64_t Chains::RoomAt(uint64_t home) const {
+  uint64_t room = kChainLinesMax * kLineWordsUsable;
+  for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at)))
+    room -= UsedWords(LineAt(writer_, at));
+  return room;
+}
+
+bool Chains::Keep() {
+  if (!Reserve(1)) return false;
+  keeps_ = true;
+  ++kept_;
+  return true;
+}
+
 bool Chains::Reserve(uint64_t lines) {
+  lines += kept_;
   if (free_lines_ < lines && vacated_.has_value() && !space_.IsClosed(*vacated_)) EndVacating();
   while (free_lines_ < lines) {
     if (!AddUnit()) return false;

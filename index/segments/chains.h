@@ -16,6 +16,8 @@
 #ifndef OSPREY_INDEX_SEGMENTS_CHAINS_H_
 #define OSPREY_INDEX_SEGMENTS_CHAINS_H_
 
+#include <algorithm>
+#include <cassert>
 #include <cstdint>
 
 #include "absl/container/btree_map.h"
@@ -52,6 +54,17 @@ class Chains {
 
   // Lines of the chain of `home`.
   uint32_t LengthOf(uint64_t home) const;
+  // The most slots that the chain of `home` can still take, if there are lines.
+  uint64_t RoomAt(uint64_t home) const;
+
+  // --- For keys that will be added later.
+  // Keeps a free line that only Add after Unkeep takes. False if there is none.
+  bool Keep();
+  // REQUIRES: one is kept.
+  void Unkeep() {
+    assert(kept_ > 0);
+    --kept_;
+  }
 
   // --- For a segment that splits.
   // Makes sure of room for `lines` more lines. False when there is none.
@@ -71,7 +84,7 @@ class Chains {
   // --- For a unit that becomes free.
   bool IsUnit(uint64_t offset) const { return units_.contains(offset); }
   // Takes no more lines from the unit, while its pages are closed (region_space.h). Returns the slot
-  // of a key in it; nullopt: no line in use has one.
+  // of a key in it; nullopt: no line in use has one, or its free lines are kept.
   absl::optional<uint64_t> Vacate(uint64_t unit);
 
   uint64_t lines() const { return lines_; }  // in use
@@ -86,6 +99,11 @@ class Chains {
   bool AddUnit();
   void EndVacating();
   void Offer(uint64_t offset, const Unit& unit);
+  // Whether so many free lines are enough for those that are kept. Once some were, a line stays free,
+  // so that Keep need not begin a unit each time.
+  bool IsEnough(uint64_t free_lines) const {
+    return free_lines >= std::max<uint64_t>(kept_, keeps_ ? 1 : 0);
+  }
   absl::optional<uint64_t> TakeLine();
   void FreeLine(uint64_t offset);
   // The chain's last line; `home` itself when there is no chain.
@@ -102,6 +120,8 @@ class Chains {
   // The unit whose free lines do not count, if there is one.
   absl::optional<uint64_t> vacated_;
   uint64_t free_lines_ = 0;
+  uint64_t kept_ = 0;   // of free_lines_
+  bool keeps_ = false;  // Keep was called
   uint64_t lines_ = 0;
 };
 

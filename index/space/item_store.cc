@@ -143,6 +143,15 @@ bool ItemStore::HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t valu
   return bytes <= ReadLengthOf(at.length_class) && bytes <= space_.CapacityOf(at.offset);
 }
 
+// A moved item has a chunk of its class, or its pages; and a slot of its class.
+bool ItemStore::HasRoomAnywhere(uint64_t offset, uint64_t key_length, uint64_t value_length) const {
+  const uint64_t present = At(offset).bytes;
+  const uint64_t bytes = ItemBytes(key_length, value_length);
+  const uint64_t read_bytes = ReadLengthOf(LengthClassOf(present));
+  if (present <= kChunkBytesMax) return bytes <= read_bytes;
+  return bytes <= read_bytes && (bytes - 1) / kPageBytes <= (present - 1) / kPageBytes;
+}
+
 uint64_t ItemStore::DataHash(absl::string_view key, ByteSpan value) {
   const std::byte zeros[kWordBytes] = {};
   const uint64_t bytes = key.size() + value.size();

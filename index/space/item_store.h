@@ -89,6 +89,8 @@ class ItemStore {
   // Whether the item of `slot` has space for a new value of this length, and readers of the slot
   // READ enough.
   bool HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const;
+  // Whether the item has such space wherever compaction moves it.
+  bool HasRoomAnywhere(uint64_t offset, uint64_t key_length, uint64_t value_length) const;
   // Writes another value over a hidden item of any length, and makes it live. Its key does not
   // change. `data_hash` is DataHash of both.
   static uint64_t DataHash(absl::string_view key, ByteSpan value);
@@ -98,6 +100,7 @@ class ItemStore {
   // W1's first store alone. No reader that fetches the item after the return accepts it, until it
   // is renewed, rewritten or killed. Returns its previous header.
   ItemHeader Hide(uint64_t offset);
+  bool IsHidden(uint64_t offset) const { return IsBeingWritten(writer_.Header(offset).version); }
   // Makes a hidden item live again, with a new expiry. Takes the same time for any length, since it
   // does not touch the data.
   void Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry_ns);

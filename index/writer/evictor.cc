@@ -139,6 +139,8 @@ absl::optional<Location> Evictor::VictimIn(uint64_t line, const Victims& victims
       const uint64_t item = slot.offset;
       // Its space would not become free before the lease ends, and a reader would have to restart.
       if (keys_.items.space().quarantine().IsLeased(item, now)) continue;
+      // A pending write extends its life.
+      if (keys_.pending.hidden() > 0 && keys_.items.IsHidden(item)) continue;
       if (!victims.spared.empty() && keys_.items.At(item).key == victims.spared) continue;
       // Expired keys go before the others of the line.
       if (slot.has_expiry && keys_.items.At(item).expiry_ns <= victims.time_ns) {
@@ -165,7 +167,8 @@ uint64_t Evictor::EvictKey(const Location& at, int promotions_max, absl::Time no
   ObserveEviction(keys_.KeyOf(at));
   keys_.writer.NextCasVersion();
   const Current current = keys_.CurrentOf(at);
-  if (expirer_.HasExpired(current.expiry_ns)) {
+  const bool is_hidden = at.out_of_line() && keys_.items.IsHidden(at.item());
+  if (expirer_.HasExpired(current.expiry_ns) && !is_hidden) {
     ++keys_.counts.expiries;
   } else {
     ++keys_.counts.evictions;
@@ -319,6 +322,28 @@ bool Evictor::EvictNear(uint64_t home, absl::string_view spared, absl::Time now)
   }
   if (!best.has_value()) return false;
   EvictKey(*best, /*promotions_max=*/0, now);
+  return true;
+}
+
+bool Evictor::EvictFrom(uint64_t line, absl::Time now) {
+  if (!keys_.options.evict || !keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
+  absl::optional<uint32_t> least;
+  Location at;
+  for (LineCursor cursor(LineAt(keys_.writer, line)); cursor.Next();) {
+    const LineEntry& entry = cursor.entry();
+    const bool is_hidden =
+        entry.kind == WordKind::kSlot && keys_.items.IsHidden(Slot::Unpack(entry.head).offset);
+    const uint32_t rank =
+        keys_.clocks.Of(line).At(entry.at) + (is_hidden ? uint32_t{kClockMax} + 1 : 0);
+    if (least.has_value() && rank >= *least) continue;
+    least = rank;
+    at.entry = entry;
+  }
+  if (!least.has_value()) return false;
+  at.line = line;
+  at.hash = HashKey(keys_.KeyOf(at), keys_.options.hash_seed);
+  at.home = keys_.HomeOf(at.hash);
+  EvictKey(at, /*promotions_max=*/0, now);
   return true;
 }
 

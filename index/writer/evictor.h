@@ -52,6 +52,9 @@ class Evictor {
                                      absl::Time now);
   // Evicts the key of the window, or of its chain, with the lowest counter. False if there is none.
   bool EvictNear(uint64_t home, absl::string_view spared, absl::Time now);
+  // Evicts a key of that line of a window, whatever its counter and its lease; one that is hidden
+  // last. For a write that cannot be refused any more. False if the line has none.
+  bool EvictFrom(uint64_t line, absl::Time now);
   // Stores a small key in place of others in its window if items have no space. False if that
   // cannot be.
   bool PutInline(absl::string_view key, ByteSpan value, uint64_t version, absl::Time now);

@@ -192,6 +192,8 @@ bool Expirer::FirstExpired(uint64_t line, uint64_t time_ns, std::string& key) {
       if (entry.kind != WordKind::kSlot || !Slot::Unpack(entry.head).has_expiry) continue;
       const StoredItem item = keys_.items.At(Slot::Unpack(entry.head).offset);
       if (item.expiry_ns <= time_ns) {
+        // A pending write extends its life, and notes the new expiry.
+        if (keys_.items.IsHidden(Slot::Unpack(entry.head).offset)) continue;
         key.assign(item.key.data(), item.key.size());
         return true;
       }

@@ -32,6 +32,7 @@
 #include "index/space/item_store.h"
 #include "index/space/region_space.h"
 #include "index/space/region_writer.h"
+#include "index/writer/pending_writes.h"
 #include "index/writer/writes.h"
 
 namespace osprey::index {
@@ -128,6 +129,7 @@ struct Keys {
   // What writes change follows.
   alignas(64) uint64_t occupied_words = 0;  // of segments' lines, without links
   TableStats counts;                        // counters kept as events occur
+  PendingWrites pending;
 
  private:
   void LocateInChain(absl::string_view key, const EntrySearch& search, Location& at) const;

@@ -86,8 +86,10 @@ uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, const Segments& segm
         key.value = entry.value;
         key.version = InlineHead::Unpack(entry.head).cas_version;
       } else {
-        const StoredItem item = keys.items.At(Slot::Unpack(entry.head).offset);
-        if (expirer.HasExpired(item.expiry_ns)) return true;
+        const uint64_t offset = Slot::Unpack(entry.head).offset;
+        const StoredItem item = keys.items.At(offset);
+        // A hidden one lives longer, by a write that is logged.
+        if (expirer.HasExpired(item.expiry_ns) && !keys.items.IsHidden(offset)) return true;
         key.key = item.key;
         key.value = item.value;
         key.version = item.cas_version;

@@ -1,4 +1,4 @@
-// Table's writes with versions that a log has: writes in two steps, and changes of an earlier life.
+// Table's writes with versions that a log has: changes of an earlier life, and listed parts of a flush.
 
 #include <utility>
 
@@ -14,22 +14,6 @@ Lifetime LifetimeUntil(uint64_t expiry_ns) {
 }
 
 }  // namespace
-
-// --- Writes in two steps ----------------------------------------------------
-
-Table::Forecast Table::Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime,
-                               absl::Time now) {
-  const Location at = expirer_.LocateLive(hashed, now);
-  Forecast forecast;
-  forecast.present = at.found();
-  forecast.refusal = Refuse(condition, at);
-  if (!forecast.refusal.has_value() && !BeginWrite(keys_.writer))
-    forecast.refusal = VersionsUsedUp();
-  if (forecast.refusal.has_value()) return forecast;
-  forecast.present_version = at.found() ? keys_.CurrentOf(at).version : 0;
-  forecast.expiry_ns = expirer_.ExpiryOf(lifetime, at);
-  return forecast;
-}
 
 void Table::FlushListed(absl::Span<const Flusher::Listed> keys, absl::Time now) {
   for (const Flusher::Listed& one : keys) {

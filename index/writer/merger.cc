@@ -114,7 +114,23 @@ bool Merger::LayOut(DirectoryEntry low, DirectoryEntry high, absl::Time now) {
     }
     if (!merge_.Merge(segments[0], segments[1])) return false;
   }
-  return merge_.image().chains_fit();
+  return merge_.image().chains_fit() && FitPending(low, high);
+}
+
+// Whether the merged chains have room for the keys that pending writes may add.
+bool Merger::FitPending(DirectoryEntry low, DirectoryEntry high) {
+  if (keys_.pending.places() == 0) return true;
+  std::vector<uint64_t> awaited(kHomesPerSegment);
+  keys_.pending.ForEachPlace([&](KeyHash hash) {
+    const uint32_t unit = keys_.directory.At(hash.bits).unit;
+    awaited[hash.home()] += unit == low.unit || unit == high.unit;
+  });
+  constexpr uint64_t kChainWords = kChainLinesMax * kLineWordsUsable;
+  bool fit = *std::max_element(awaited.begin(), awaited.end()) <= kChainWords;
+  merge_.image().ForEachChain([&](uint32_t home, absl::Span<const Chains::Key> chain) {
+    fit &= chain.size() + awaited[home] <= kChainWords;
+  });
+  return fit;
 }
 
 bool Merger::MergeAt(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high, absl::Time now) {

@@ -52,6 +52,7 @@ class Merger {
 
  private:
   bool LayOut(DirectoryEntry low, DirectoryEntry high, absl::Time now);
+  bool FitPending(DirectoryEntry low, DirectoryEntry high);
   bool MergeAt(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high, absl::Time now);
   bool MoveSegment(uint32_t hash_bits);
   // A pass begins when this part of all words has become free since the last one.

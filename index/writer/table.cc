@@ -67,7 +67,8 @@ absl::StatusOr<Table::View> Table::Find(absl::string_view key) const {
   const Location at = keys_.Locate(key);
   if (!at.found()) return NoSuchKey().status;
   const Current current = keys_.CurrentOf(at);
-  if (expirer_.HasExpired(current.expiry_ns)) return NoSuchKey().status;
+  if (expirer_.HasExpired(current.expiry_ns) && !keys_.items.IsHidden(at.item()))
+    return NoSuchKey().status;
   View view;
   view.expiry_ns = current.expiry_ns;
   view.value = current.value;
@@ -234,7 +235,9 @@ WriteResult Table::NoPlaceAt(const Location& at) {
 // is the seal.
 bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now) {
   for (int attempt = 0; !placement_.InsertSlot(at.home, slot, now); ++attempt) {
-    if (attempt == kEvictionsNearMax || !evictor_.EvictNear(at.home, {}, now)) return false;
+    if (attempt < kEvictionsNearMax && evictor_.EvictNear(at.home, {}, now)) continue;
+    // A write that a log has is not refused. Each eviction makes the home line, or its chain, shorter.
+    if (keys_.writer.hot().given_version == 0 || !evictor_.EvictFrom(at.home, now)) return false;
   }
   keys_.items.Seal(sealing);
   return true;
@@ -277,6 +280,11 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
   } else {
     keys_.items.Hide(at.item());
   }
+  return RewriteHidden(at, key, value, data_hash, expiry_ns);
+}
+
+WriteResult Table::RewriteHidden(const Location& at, absl::string_view key, ByteSpan value,
+                                 uint64_t data_hash, uint64_t expiry_ns) {
   const uint64_t version = keys_.writer.NextValueVersion();
   keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
   expirer_.NoteExpiry(at, expiry_ns);
@@ -353,6 +361,11 @@ WriteResult Table::PublishUnreported(Reservation reservation, Condition conditio
   const uint64_t data_hash = reservation.HashRest();
   if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at))
     return EndMeanwhile(at, now);
+  return PublishFilled(std::move(reservation), data_hash, at, expiry_ns, now);
+}
+
+WriteResult Table::PublishFilled(Reservation reservation, uint64_t data_hash, const Location& at,
+                                 uint64_t expiry_ns, absl::Time now) {
   const uint64_t version = keys_.writer.NextValueVersion();
   const Sealing sealing =
       keys_.items.FinishHashed(reservation.item(), data_hash, version, expiry_ns);
@@ -425,6 +438,12 @@ WriteResult Table::ExpireUnreported(absl::string_view key, Condition condition, 
   const ItemHeader hidden = keys_.items.Hide(at.item());
   const uint64_t old_expiry_ns = ItemFields::Unpack(hidden).expiry_ns;
   if (old_expiry_ns != 0 && !expirer_.SecondLook(old_expiry_ns)) return EndMeanwhile(at, now);
+  return RenewHidden(at, hidden, result.expiry_ns);
+}
+
+WriteResult Table::RenewHidden(const Location& at, const ItemHeader& hidden, uint64_t expiry_ns) {
+  WriteResult result = Outcome(absl::OkStatus(), keys_.CurrentOf(at).version);
+  result.expiry_ns = expiry_ns;
   const StoredItem item = keys_.items.At(at.item());
   keys_.Recount(at, keys_.AccountOf(at),
                 keys_.AccountOf(item.key, item.value, WordKind::kSlot, result.expiry_ns));

@@ -92,13 +92,13 @@ class alignas(128) Table {
   // Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
   WriteResult Expire(absl::string_view key, Condition condition, Lifetime lifetime, absl::Time now);
 
-  // --- Writes in two steps, between which a log makes them durable: Foresee, then, some time later,
-  // the write itself with the version and expiry that were logged.
+  // --- Writes in two steps, between which a log makes them durable. They are not reported.
   //
-  //   forecast = Foresee(…)   no refusal? log the write with NextVersion() and its expiry
-  //   GivenVersion given(…)   while it lives: Put, Delete, Expire or Publish
+  //   forecast = Foresee(…)   no refusal?
+  //   Prepare(…)              no refusal? log the write with NextVersion() and the forecast's expiry
+  //   Apply…(…)               some time later, with the version and expiry that were logged
   //
-  // The write may fail nevertheless: the key expired or was evicted meanwhile, or memory is full.
+  // The second step cannot fail. A key that expires in between, or is evicted, does not change that.
   struct Forecast {
     absl::optional<WriteResult> refusal;  // the write would be refused so
     bool present = false;
@@ -106,25 +106,38 @@ class alignas(128) Table {
     uint64_t expiry_ns = 0;        // that it would get with `lifetime`
   };
   Forecast Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime, absl::Time now);
+  // What Prepare prepares.
+  struct Intent {
+    enum class Kind { kPut, kPublish, kExpire };
+    Kind kind = Kind::kPut;
+    absl::Span<const std::byte> value;  // kPut
+    // kPut, kPublish: the write's. Success under kVersionIs says that the key was there.
+    Condition condition;
+  };
+  // Reserves what the write needs until it is applied, evicting other keys if it must. If the write
+  // extends the key's life, its item is hidden until then (R8): readers find it torn, READ again at
+  // most kReadAttemptsMax times, and ask the server (AnswersLater). Deletes need none of this.
+  // Returns a refusal, and then nothing is reserved: RESOURCE_EXHAUSTED; NOT_FOUND (the key has
+  // expired since Foresee); ABORTED (so that the forecast is void: Foresee again, which happens at
+  // most once). REQUIRES: Foresee refused nothing; no write of the key is prepared.
+  absl::optional<WriteResult> Prepare(const HashedKey& hashed, const Intent& intent,
+                                      const Forecast& forecast, absl::Time now);
   // REQUIRES: Foresee refused nothing.
   uint64_t NextVersion() { return keys_.writer.NextCasVersion(); }
-  // While it lives, writes have this version, and what they set has this expiry (0: never). They are
-  // not reported. REQUIRES: `version` is not 0; a table has one at a time, which it outlives.
-  class [[nodiscard]] GivenVersion {
-   public:
-    GivenVersion(Table& table, uint64_t version, uint64_t expiry_ns)
-        : hot_(table.keys_.writer.hot()) {
-      assert(version != 0 && hot_.given_version == 0);
-      hot_.given_version = version;
-      hot_.given_expiry_ns = expiry_ns;
-    }
-    ~GivenVersion() { hot_.given_version = 0; }
-    GivenVersion(const GivenVersion&) = delete;
-    GivenVersion& operator=(const GivenVersion&) = delete;
-
-   private:
-    RegionWriter::Hot& hot_;
-  };
+  // Make the write that was prepared. OK, with version, slot and expiry of the write. If its value has
+  // expired by then, or the key of an Expire or Delete is gone, the write took effect just before
+  // that. REQUIRES: Prepare refused nothing, and `value` has the length that it was given.
+  WriteResult ApplyPut(const HashedKey& hashed, absl::Span<const std::byte> value, uint64_t version,
+                       uint64_t expiry_ns, absl::Time now);
+  WriteResult ApplyPublish(Reservation reservation, uint64_t version, uint64_t expiry_ns,
+                           absl::Time now);
+  WriteResult ApplyExpire(const HashedKey& hashed, uint64_t version, uint64_t expiry_ns,
+                          absl::Time now);
+  // REQUIRES: no write of the key is prepared.
+  WriteResult ApplyDelete(const HashedKey& hashed, uint64_t version, absl::Time now);
+  // Whether a GET of the key has no answer until the write that hides it is applied: its old expiry
+  // has passed, or its value has more than `bytes_max` bytes, so that the reader would READ it.
+  bool AnswersLater(const HashedKey& hashed, uint64_t bytes_max) const;
 
   // --- Changes of an earlier life, in the order in which they were reported. They are not reported
   // again. REQUIRES: no reader, and the clock stands still at 0, so that nothing expires.
@@ -169,7 +182,8 @@ class alignas(128) Table {
     uint64_t slot = 0;
     uint64_t expiry_ns = 0;  // as WriteResult::expiry_ns
   };
-  // Errors: NOT_FOUND.
+  // Errors: NOT_FOUND. A key that a prepared write hides is present, even if its expiry has passed: a
+  // checkpoint needs it. For a GET see AnswersLater.
   absl::StatusOr<View> Find(absl::string_view key) const;
 
   // --- Growth, and its reverse.
@@ -284,6 +298,44 @@ class alignas(128) Table {
                           uint64_t expiry_ns);
   WriteResult RewriteForWant(const Location& at, absl::string_view key, ByteSpan value,
                              const Condition& condition, uint64_t expiry_ns, absl::Time now);
+  WriteResult PublishFilled(Reservation reservation, uint64_t data_hash, const Location& at,
+                            uint64_t expiry_ns, absl::Time now);
+  WriteResult RewriteHidden(const Location& at, absl::string_view key, ByteSpan value,
+                            uint64_t data_hash, uint64_t expiry_ns);
+  WriteResult RenewHidden(const Location& at, const ItemHeader& hidden, uint64_t expiry_ns);
+
+  // While it lives, writes have this version, and what they set has this expiry (0: never). They are
+  // not reported. REQUIRES: `version` is not 0; one at a time.
+  class [[nodiscard]] GivenVersion {
+   public:
+    GivenVersion(Table& table, uint64_t version, uint64_t expiry_ns)
+        : hot_(table.keys_.writer.hot()) {
+      assert(version != 0 && hot_.given_version == 0);
+      hot_.given_version = version;
+      hot_.given_expiry_ns = expiry_ns;
+    }
+    ~GivenVersion() { hot_.given_version = 0; }
+    GivenVersion(const GivenVersion&) = delete;
+    GivenVersion& operator=(const GivenVersion&) = delete;
+
+   private:
+    RegionWriter::Hot& hot_;
+  };
+  bool PrepareItem(const HashedKey& hashed, const Intent& intent, uint64_t expiry_ns,
+                   PendingWrite& pending, Location& at, absl::Time now);
+  bool NeedsNoItem(const HashedKey& hashed, const Intent& intent, uint64_t expiry_ns,
+                   const Location& at) const;
+  bool MayBeNew(const Intent& intent, uint64_t expiry_ns, const Location& at,
+                const PendingWrite& pending) const;
+  absl::optional<WriteResult> PreparePlace(const Location& at, PendingWrite& pending);
+  absl::optional<WriteResult> PrepareHidden(const Intent& intent, uint64_t expiry_ns,
+                                            const Location& at, PendingWrite& pending,
+                                            absl::Time now);
+  PendingWrite TakePrepared(KeyHash hash);
+  Location LocatePrepared(const HashedKey& hashed, const PendingWrite& pending, absl::Time now);
+  WriteResult EndedBefore(const Location& at, uint64_t version, uint64_t expiry_ns, absl::Time now);
+  void PutInlineAtLast(const HashedKey& hashed, ByteSpan value, uint64_t version, absl::Time now);
+
   WriteResult WithUpdateRoom(absl::FunctionRef<WriteResult()> write);
   WriteResult EndMeanwhile(const Location& at, absl::Time now);
   WriteResult MoveOutOfLine(absl::string_view key, const Condition& condition, uint64_t expiry_ns,

@@ -50,6 +50,16 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
   return absl::OkStatus();
 }
 
+// For a pending write of its key.
+bool SyncedBatch::HasToWait(const PartitionBatch::Request& request) const {
+  const uint64_t hash = request.hash.bits;
+  if (!access_.changes()->IsPending(hash)) return false;
+  if (request.is_write() || request.connection->AnswersLater(request, access_.held())) return true;
+  const std::vector<Decided>& decided = decided_[access_.held_partition()];
+  return std::any_of(decided.begin(), decided.end(),
+                     [hash](const Decided& one) { return one.request->hash.bits == hash; });
+}
+
 // Leaves those in `some` that wait for another write of their key.
 void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now) {
   PartitionChanges& changes = *access_.changes();
@@ -57,7 +67,7 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
   absl::flat_hash_set<uint64_t> waiting_keys;  // their later requests wait, too
   for (const PartitionBatch::Request* request : some) {
     const uint64_t hash = request->hash.bits;
-    if (changes.IsPending(hash) || waiting_keys.contains(hash)) {
+    if (waiting_keys.contains(hash) || HasToWait(*request)) {
       waiting_keys.insert(hash);
       waiting.push_back(request);
       continue;

@@ -5,7 +5,12 @@
 //           for each partition, under its lock:  apply what was decided, and answer it
 //
 // A write of a key that another one is about to change waits for the next round: of this batch, or
-// of another poller's. Reads, and writes that are refused, are answered in the first step.
+// of another poller's. Refused writes are answered in the first step. So are reads, as a READ would
+// find the key. Two kinds of reads wait for a round:
+//
+//   - those behind a write of their key in this batch, whose client may have sent both
+//   - those of a hidden key whose old expiry has passed, or whose value does not fit a reply
+//     (Table::AnswersLater)
 //
 // Thread rule: the engine's thread.
 
@@ -40,6 +45,7 @@ class SyncedBatch {
     Decision decision;
   };
 
+  bool HasToWait(const PartitionBatch::Request& request) const;
   void DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now);
   void ApplyAll(absl::Time now);
 

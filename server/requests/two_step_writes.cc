@@ -14,17 +14,23 @@ namespace osprey::server {
 namespace {
 
 // What the table gives the write.
-void TakeForecast(index::Table& table, const index::Table::Forecast& forecast, Decision& decision) {
+void TakeForecast(const index::Table::Forecast& forecast, Decision& decision) {
   decision.expiry_ns = forecast.expiry_ns;
   decision.present_version = forecast.present_version;
+}
+
+// REQUIRES: the forecast is taken.
+void TakeVersion(index::Table& table, Decision& decision) {
   decision.version =
-      decision.kind == Decision::Kind::kExpire ? forecast.present_version : table.NextVersion();
+      decision.kind == Decision::Kind::kExpire ? decision.present_version : table.NextVersion();
 }
 
 }  // namespace
 
-absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
-                                uint64_t value_bytes_max, absl::Time now) {
+namespace {
+
+// What a write asks for, without its value. None: it is no write, or too long.
+absl::optional<Decision> Asked(const KeyedRequest& request, uint64_t value_bytes_max) {
   Decision decision;
   decision.condition = request.condition;
   switch (request.opcode) {
@@ -33,43 +39,82 @@ absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request
       decision.kind = Decision::Kind::kPut;
       decision.lifetime = LifetimeOf(request.ttl_ns);
       decision.value = request.value;
-      break;
+      return decision;
     case rdma::Opcode::kExpire:
       decision.kind = Decision::Kind::kExpire;
       decision.lifetime = LifetimeOf(request.ttl_ns);
-      break;
+      return decision;
     case rdma::Opcode::kDelete:
       decision.kind = Decision::Kind::kDelete;
-      break;
+      return decision;
     case rdma::Opcode::kIncrement:
     case rdma::Opcode::kAppend:
       decision.kind = Decision::Kind::kPut;
       decision.lifetime = index::Lifetime::Kept();
-      break;
+      return decision;
     default:
       return absl::nullopt;
   }
-  const index::HashedKey key{request.key, request.hash};
-  const index::Table::Forecast forecast =
-      table.Foresee(key, request.condition, decision.lifetime, now);
-  if (forecast.refusal.has_value()) return absl::nullopt;
-  if (!forecast.present && decision.kind != Decision::Kind::kPut) return absl::nullopt;
-  if (request.opcode == rdma::Opcode::kIncrement || request.opcode == rdma::Opcode::kAppend) {
-    const absl::StatusOr<index::Table::View> present = table.Find(request.key);
-    decision.condition = ConditionOn(present);
-    if (request.opcode == rdma::Opcode::kIncrement) {
-      const Sum64 sum = SumOf(present, request);
-      if (sum.refusal.has_value()) return absl::nullopt;
-      decision.number = sum.number;
-      decision.text = absl::StrCat(sum.number);
-    } else {
-      const uint64_t length = (present.ok() ? present->value.size() : 0) + request.value.size();
-      if (length > std::min(value_bytes_max, kAppendAtOnceBytesMax)) return absl::nullopt;
-      decision.text = Appended(present, request);
-    }
+}
+
+// The new value of an INCREMENT or APPEND. False: the present one refuses it, or it is too long.
+bool Compute(const index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+             Decision& decision) {
+  const absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  decision.condition = ConditionOn(present);
+  if (request.opcode == rdma::Opcode::kIncrement) {
+    const Sum64 sum = SumOf(present, request);
+    if (sum.refusal.has_value()) return false;
+    decision.number = sum.number;
+    decision.text = absl::StrCat(sum.number);
+    return true;
   }
-  TakeForecast(table, forecast, decision);
-  return decision;
+  const uint64_t length = (present.ok() ? present->value.size() : 0) + request.value.size();
+  if (length > std::min(value_bytes_max, kAppendAtOnceBytesMax)) return false;
+  decision.text = Appended(present, request);
+  return true;
+}
+
+absl::optional<index::WriteResult> Prepare(index::Table& table, const index::HashedKey& key,
+                                           const Decision& decision,
+                                           const index::Table::Forecast& forecast, absl::Time now) {
+  index::Table::Intent intent;
+  switch (decision.kind) {
+    case Decision::Kind::kDelete:
+      return absl::nullopt;
+    case Decision::Kind::kExpire:
+      intent.kind = index::Table::Intent::Kind::kExpire;
+      break;
+    case Decision::Kind::kPut:
+      intent.value = decision.bytes();
+      break;
+  }
+  intent.condition = decision.condition;
+  return table.Prepare(key, intent, forecast, now);
+}
+
+}  // namespace
+
+Verdict Decide(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+               absl::Time now) {
+  absl::optional<Decision> decision = Asked(request, value_bytes_max);
+  if (!decision.has_value()) return {};
+  const bool is_computed =
+      request.opcode == rdma::Opcode::kIncrement || request.opcode == rdma::Opcode::kAppend;
+  const index::HashedKey key{request.key, request.hash};
+  absl::optional<index::WriteResult> refusal;
+  do {  // again if the key expires meanwhile, which it does once
+    const index::Table::Forecast forecast =
+        table.Foresee(key, request.condition, decision->lifetime, now);
+    if (forecast.refusal.has_value()) return {absl::nullopt, AnswerOf(*forecast.refusal)};
+    if (!forecast.present && decision->kind != Decision::Kind::kPut) return {};
+    if (is_computed && !Compute(table, request, value_bytes_max, *decision)) return {};
+    refusal = Prepare(table, key, *decision, forecast, now);
+    TakeForecast(forecast, *decision);
+  } while (refusal.has_value() && absl::IsAborted(refusal->status));
+  if (refusal.has_value()) return {absl::nullopt, AnswerOf(*refusal)};
+  TakeVersion(table, *decision);
+  return {std::move(decision), absl::nullopt};
 }
 
 void Report(const Decision& decision, const index::HashedKey& hashed, PartitionChanges& changes) {
@@ -87,50 +132,6 @@ void Report(const Decision& decision, const index::HashedKey& hashed, PartitionC
 
 namespace {
 
-// Reports that a reported write was not made, since it was answered so: the key is as it is now.
-void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
-            const Answer& answer, uint64_t version, PartitionChanges& changes) {
-  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
-  changes.SetWrite(&none);
-  const absl::StatusOr<index::Table::View> present = table.Find(key);
-  if (present.ok()) {
-    changes.OnPut(key, present->value, present->version, present->expiry_ns);
-  } else {
-    changes.OnDelete(key, version, version);
-  }
-  changes.SetWrite(&write);
-  changes.OnResult(ResultOf(answer));
-}
-
-// Whether the write took effect just before its key ended: one that keeps the lifetime of a present
-// key, which expired, or was evicted or flushed, since the write was reported.
-bool TookEffectBeforeEnd(const Answer& answer, const Decision& decision) {
-  return answer.code() == absl::StatusCode::kNotFound &&
-         decision.condition.kind == index::Condition::Kind::kVersionIs &&
-         decision.lifetime.kind == index::Lifetime::Kind::kKept;
-}
-
-// Reports the end of such a write's value. Its reported result stays.
-Answer EndValue(absl::string_view key, const ClientWrite& write, uint64_t version,
-                PartitionChanges& changes) {
-  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
-  changes.SetWrite(&none);
-  changes.OnDelete(key, version, version);
-  changes.SetWrite(&write);
-  Answer answer;
-  answer.body.version = version;
-  return answer;
-}
-
-// The answer to a write that was reported, and then made with this result.
-Answer Conclude(index::Table& table, absl::string_view key, const Decision& decision,
-                const ClientWrite& write, Answer answer, PartitionChanges& changes) {
-  if (TookEffectBeforeEnd(answer, decision)) return EndValue(key, write, decision.version, changes);
-  if (answer.code() != absl::StatusCode::kOk)
-    Revoke(table, key, write, answer, decision.version, changes);
-  return answer;
-}
-
 bool InTwoSteps(const TableAccess& tables) {
   return tables.log() != nullptr && tables.log()->AwaitsSync();
 }
@@ -145,26 +146,17 @@ absl::Status CommitReleased(TableAccess& tables, LockedTable& table) {
   return committed;
 }
 
-index::WriteResult Write(index::Table& table, const KeyedRequest& request, const Decision& decision,
+index::WriteResult Write(index::Table& table, const index::HashedKey& key, const Decision& decision,
                          absl::Time now) {
-  const index::Table::GivenVersion given(table, decision.version, decision.expiry_ns);
   switch (decision.kind) {
     case Decision::Kind::kPut:
-      return table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
-                       decision.lifetime);
+      return table.ApplyPut(key, decision.bytes(), decision.version, decision.expiry_ns, now);
     case Decision::Kind::kExpire:
-      return table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
-                          decision.lifetime, now);
+      return table.ApplyExpire(key, decision.version, decision.expiry_ns, now);
     case Decision::Kind::kDelete:
       break;
   }
-  index::WriteResult result = table.Delete(request.key, {}, now);
-  // It expired or was evicted meanwhile. The deletion took effect just before.
-  if (absl::IsNotFound(result.status)) {
-    result = {};
-    result.version = decision.version;
-  }
-  return result;
+  return table.ApplyDelete(key, decision.version, now);
 }
 
 Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer answer) {
@@ -188,26 +180,47 @@ Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer a
 }  // namespace
 
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
-             const ClientWrite& write, PartitionChanges& changes, absl::Time now) {
+             PartitionChanges& changes, absl::Time now) {
   changes.EndPending(request.hash.bits);
-  Answer answer = Conclude(table, request.key, decision, write,
-                           AnswerOf(Write(table, request, decision, now)), changes);
-  if (answer.code() != absl::StatusCode::kOk) return answer;
-  return AnswerFor(decision, request, std::move(answer));
+  const index::HashedKey key{request.key, request.hash};
+  return AnswerFor(decision, request, AnswerOf(Write(table, key, decision, now)));
 }
 
 Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
                      uint64_t value_bytes_max, absl::Time now) {
-  absl::optional<Decision> decision;
-  if (InTwoSteps(tables)) decision = Decide(*table, request, value_bytes_max, now);
-  if (!decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
-  Report(*decision, {request.key, request.hash}, *table.changes());
+  Verdict verdict;
+  if (InTwoSteps(tables)) verdict = Decide(*table, request, value_bytes_max, now);
+  if (verdict.refusal.has_value()) return *std::move(verdict.refusal);
+  if (!verdict.decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
+  Report(*verdict.decision, {request.key, request.hash}, *table.changes());
   const absl::Status committed = CommitReleased(tables, table);
-  if (committed.ok())
-    return Apply(*table, request, *decision, tables.write(), *table.changes(), now);
+  if (committed.ok()) return Apply(*table, request, *verdict.decision, *table.changes(), now);
   table.changes()->EndPending(request.hash.bits);
   return AnswerOf(committed);
 }
+
+namespace {
+
+// As Decide, for a value that was reserved.
+Verdict DecidePublish(index::Table& table, const index::HashedKey& key, Decision decision,
+                      absl::Time now) {
+  index::Table::Intent intent;
+  intent.kind = index::Table::Intent::Kind::kPublish;
+  intent.condition = decision.condition;
+  absl::optional<index::WriteResult> refusal;
+  do {
+    const index::Table::Forecast forecast =
+        table.Foresee(key, decision.condition, decision.lifetime, now);
+    if (forecast.refusal.has_value()) return {absl::nullopt, AnswerOf(*forecast.refusal)};
+    refusal = table.Prepare(key, intent, forecast, now);
+    TakeForecast(forecast, decision);
+  } while (refusal.has_value() && absl::IsAborted(refusal->status));
+  if (refusal.has_value()) return {absl::nullopt, AnswerOf(*refusal)};
+  TakeVersion(table, decision);
+  return {std::move(decision), absl::nullopt};
+}
+
+}  // namespace
 
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
                                        absl::string_view key, const index::Condition& condition,
@@ -218,16 +231,16 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
   PartitionChanges& changes = *table.changes();
   if (changes.IsPending(hashed.hash.bits)) return absl::nullopt;
-  const index::Table::Forecast forecast = table->Foresee(hashed, condition, lifetime, now);
-  if (forecast.refusal.has_value()) {
+  Decision asked;
+  asked.value = space.value();
+  asked.condition = condition;
+  asked.lifetime = lifetime;
+  Verdict verdict = DecidePublish(*table, hashed, std::move(asked), now);
+  if (verdict.refusal.has_value()) {
     space.Take(table).Abort();
-    return AnswerOf(*forecast.refusal);
+    return std::move(verdict.refusal);
   }
-  Decision decision;
-  decision.value = space.value();
-  decision.condition = condition;
-  decision.lifetime = lifetime;
-  TakeForecast(*table, forecast, decision);
+  const Decision& decision = *verdict.decision;
   Report(decision, hashed, changes);
   const absl::Status committed = CommitReleased(tables, table);
   changes.EndPending(hashed.hash.bits);
@@ -235,11 +248,8 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     space.Take(table).Abort();
     return AnswerOf(committed);
   }
-  Answer answer = [&] {
-    const index::Table::GivenVersion given(*table, decision.version, decision.expiry_ns);
-    return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
-  }();
-  return Conclude(*table, key, decision, tables.write(), std::move(answer), changes);
+  return AnswerOf(
+      table->ApplyPublish(space.Take(table), decision.version, decision.expiry_ns, now));
 }
 
 namespace {

@@ -3,8 +3,11 @@
 //   Decide ──> Report: pending ──> release of the lock, Commit, lock ──> Apply: no longer pending
 //
 // The engine does so for requests that are batched (synced_batch.h). PublishReserved, ExecuteAppend
-// and ExecuteFlush do all steps, and know servers that need only one, too. A key may expire, be evicted or flushed in between, and memory may become full. A write that fails
-// then is revoked in the log: the key as it is, and the refusal as the result.
+// and ExecuteFlush do all steps. They also serve servers that need only one step.
+//
+// A write is refused when it is decided, or not at all: the table reserves what the second step needs
+// (Table::Prepare). A write that extends a key's life hides the key's item when it is decided. Else a
+// client finds the key expired, and after a crash it is there.
 //
 // Thread rule: the engine's thread.
 
@@ -44,16 +47,22 @@ struct Decision {
 
   rdma::FrameBytes bytes() const { return text.empty() ? value : AsFrameBytes(text); }
 };
-// None: it is refused, or no write, or too long for this way; ExecuteKeyed answers it. REQUIRES: no
-// write of the key is pending.
-absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
-                                uint64_t value_bytes_max, absl::Time now);
+// A decision, which the table is prepared for; or why there is none.
+struct Verdict {
+  absl::optional<Decision> decision;
+  absl::optional<Answer> refusal;
+};
+// Neither: it is no write, or too long for this way, or its value refuses it; ExecuteKeyed answers it.
+// Refusals: a condition failed, or memory is full. Evictions that make room are reported to the
+// table's changes. REQUIRES: no write of the key is pending.
+Verdict Decide(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+               absl::Time now);
 // Reports what was decided, as the table would. The key is pending from then on.
 void Report(const Decision& decision, const index::HashedKey& hashed, PartitionChanges& changes);
-// Makes the change, which is pending no more, or revokes it. If a DELETE, INCREMENT or APPEND finds
-// that its key has ended, it took effect just before. `write` outlives the hold of the lock.
+// Makes the change, which is pending no more. If its key, or its value, has ended since the decision,
+// it took effect just before that.
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
-             const ClientWrite& write, PartitionChanges& changes, absl::Time now);
+             PartitionChanges& changes, absl::Time now);
 
 // Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
 // in a later turn. `tables` has the log, and the write (set_write). REQUIRES: nothing is held.

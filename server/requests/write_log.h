@@ -35,7 +35,7 @@ class PartitionChanges : public index::Changes {
   // Its members may change in between. Evictions belong to no write.
   virtual void SetWrite(const ClientWrite* write) = 0;
   // The write has this result, whatever was reported of it before. For a part of a flush, whose
-  // deletes were reported under the same hold, and for a write that was logged and then failed.
+  // deletes were reported under the same hold.
   virtual void OnResult(const Result& result) = 0;
   // The lock is about to be released: the changes since the last call get their place in the log.
   virtual void OnRelease() = 0;
@@ -45,7 +45,7 @@ class PartitionChanges : public index::Changes {
   // No other write of the key comes in between. REQUIRES: !IsPending(hash).
   virtual void BeginPending(uint64_t hash) = 0;
   virtual bool IsPending(uint64_t hash) const = 0;
-  // It was made, or revoked.
+  // It was made.
   virtual void EndPending(uint64_t hash) = 0;
 };
 

@@ -125,6 +125,12 @@ HarnessOptions FakeLog::Options() {
   return options;
 }
 
+size_t FakeLog::pending() const {
+  size_t count = 0;
+  for (const auto& partition : partitions_) count += partition->pending();
+  return count;
+}
+
 void FakeLog::Append(std::vector<LoggedChange> group) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (LoggedChange& change : group) log_.push_back(std::move(change));

@@ -57,6 +57,8 @@ class FakeLog final : public WriteLog {
   // Called by a Commit that has changes to commit, but not within another one's call.
   std::function<void()> on_commit;
 
+  // Keys with a write that is logged and not yet made. By the thread that uses the tables.
+  size_t pending() const;
   // Commits that had changes to commit.
   int commits() const { return commits_; }
   std::vector<LoggedChange> changes() const;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/server/fake_log.h"
+#include "tests/server/logged_server.h"
 #include "tests/server/server_harness.h"
 #include "tests/support/split_mix64.h"
 
@@ -22,32 +23,6 @@ namespace {
 
 using absl::StatusCode;
 using rdma::WireCondition;
-
-constexpr uint64_t kSecondNs = 1000000000;
-
-// A server whose clock the test moves, and a client.
-struct LoggedServer {
-  explicit LoggedServer(bool awaits_sync, HarnessOptions changed = {}) : log(awaits_sync, 2) {
-    HarnessOptions options = log.Options();
-    options.region_bytes = changed.region_bytes;
-    options.evict = changed.evict;
-    options.pollers = changed.pollers;
-    server.emplace(options);
-    server->set_clock([this] { return server->now() + late; });
-    client.emplace(*server);
-    client->Establish();
-  }
-  ~LoggedServer() { log.on_commit = nullptr; }
-
-  RawReply Ask(absl::string_view frame) { return client->Ask(frame); }
-  uint64_t Next() { return ++sequence; }
-
-  FakeLog log;
-  absl::Duration late;  // of the tables' clock: keys expire within a turn
-  std::optional<ServerHarness> server;
-  std::optional<RawClient> client;
-  uint64_t sequence = 0;
-};
 
 class WriteLogTest : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Modes, WriteLogTest, ::testing::Values(false, true),
@@ -175,18 +150,25 @@ TEST(SyncedWriteTest, AKeyExpiresBeforeItIsWritten) {
   put("1");
   EXPECT_EQ(logged.Ask(client.DeleteFrame(logged.Next(), "key")).code, StatusCode::kOk);
 
-  // Clients may have found it absent, so it must not live longer.
+  // It shortens the life.
+  put("1");
+  reply = logged.Ask(client.ExpireFrame(logged.Next(), "key", kSecondNs / 2));
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  EXPECT_EQ(logged.server->Stored("key"), std::nullopt);
+  EXPECT_EQ(logged.log.Difference(*logged.server), "");
+
+  // These let the key live longer. They were decided before it expired, and hide it from then on.
   put("1");
   reply = logged.Ask(client.ExpireFrame(logged.Next(), "key", 10 * kSecondNs));
-  EXPECT_EQ(reply.code, StatusCode::kNotFound);
-  EXPECT_EQ(logged.log.ResultOf(client.session(), logged.sequence).code, StatusCode::kNotFound);
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  EXPECT_EQ(logged.server->Stored("key"), "1");
   EXPECT_EQ(logged.log.Difference(*logged.server), "");
 
   const uint64_t version = put("1");
   reply =
       logged.Ask(client.PutIfFrame(logged.Next(), "key", "2", WireCondition::kVersionIs, version));
-  EXPECT_EQ(reply.code, StatusCode::kNotFound);
-  EXPECT_EQ(logged.log.ResultOf(client.session(), logged.sequence).code, StatusCode::kNotFound);
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  EXPECT_EQ(logged.server->Stored("key"), "2");
   EXPECT_EQ(logged.log.Difference(*logged.server), "");
 
   put("1");
@@ -212,33 +194,6 @@ TEST(SyncedWriteTest, ALongValueExpiresBeforeItGrows) {
 }
 
 // --- Two engines -----------------------------------------------------------------------------------
-
-// A second engine of the same tables, and a client of it.
-struct TwoEngines : LoggedServer {
-  explicit TwoEngines(bool awaits_sync = true)
-      : LoggedServer(awaits_sync,
-                     [] {
-                       HarnessOptions options;
-                       options.pollers = 2;
-                       return options;
-                     }()),
-        other(*server) {
-    Connect(other, 2);
-    Connect(*client, 1);
-  }
-  void Connect(RawClient& connects, uint32_t affinity) {
-    connects.Connect(affinity);
-    server->Settle();
-    connects.Hello();
-    server->Settle();
-    EXPECT_TRUE(connects.welcomed());
-  }
-  bool Turn(size_t poller) { return server->engine(poller).Poll(server->now()); }
-  // The engine of a client.
-  size_t PollerOf(const RawClient& of) { return server::PollerOf(of.session(), 2); }
-
-  RawClient other;
-};
 
 TEST(SyncedWriteTest, AnotherEnginesWriteOfAKeyIsAwaited) {
   TwoEngines logged;

@@ -118,6 +118,10 @@ class Connection {
   // for a later turn. Its table is held in both.
   absl::optional<Decision> DecideBatched(const PartitionBatch::Request& request,
                                          index::Table& table, absl::Time now);
+  // Whether a read has no answer before the pending write of its key is applied.
+  bool AnswersLater(const PartitionBatch::Request& request, const index::Table& table) const {
+    return executor_.AnswersLater(request, table);
+  }
   // Applies and answers it, whatever became of the connection.
   void ApplyBatched(const PartitionBatch::Request& request, const Decision& decision,
                     index::Table& table, PartitionChanges& changes, absl::Time now);

@@ -149,15 +149,23 @@ void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& ta
 absl::optional<Decision> RequestExecutor::DecideKeyed(const KeyedRequest& request,
                                                       index::Table& table, absl::Time now) {
   if (!IsToExecute(request, now)) return absl::nullopt;
-  absl::optional<Decision> decision = Decide(table, request, shared_.value_bytes_max, now);
-  if (!decision.has_value()) ExecuteChecked(request, table, now);
-  return decision;
+  Verdict verdict = Decide(table, request, shared_.value_bytes_max, now);
+  if (verdict.refusal.has_value()) {
+    replies_.AnswerWrite(request.sequence, *verdict.refusal, now);
+  } else if (!verdict.decision.has_value()) {
+    ExecuteChecked(request, table, now);
+  }
+  return std::move(verdict.decision);
+}
+
+bool RequestExecutor::AnswersLater(const KeyedRequest& request, const index::Table& table) const {
+  return table.AnswersLater({request.key, request.hash}, replies_.reply_data_max());
 }
 
 void RequestExecutor::ApplyKeyed(const KeyedRequest& request, const Decision& decision,
                                  index::Table& table, PartitionChanges& changes, absl::Time now) {
   shared_.tables.set_write({session_->id, request.sequence, request.opcode});
-  const Answer answer = Apply(table, request, decision, shared_.tables.write(), changes, now);
+  const Answer answer = Apply(table, request, decision, changes, now);
   replies_.AnswerWrite(request.sequence, answer, now);
 }
 

@@ -55,6 +55,8 @@ class RequestExecutor {
                                        absl::Time now);
   void ApplyKeyed(const KeyedRequest& request, const Decision& decision, index::Table& table,
                   PartitionChanges& changes, absl::Time now);
+  // Whether a read has no answer before the pending write of its key is applied.
+  bool AnswersLater(const KeyedRequest& request, const index::Table& table) const;
 
  private:
   void TakeRendezvous(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);

@@ -189,7 +189,7 @@ TEST(DurabilityTest, AClockThatIsFarBehindTheLastLifeIsRefused) {
   EXPECT_TRUE(life.Has("key")) << "the refusal lost nothing";
 }
 
-// A client may have found the key absent, and the log has nothing of the eviction.
+// A client may have found the key absent, and the log has no entry of the eviction.
 TEST(DurabilityTest, KeysThatLoadingEvictedDoNotComeBack) {
   const std::string directory = NewDirectory();
   constexpr int kKeys = 3000;

@@ -1,0 +1,349 @@
+// Writes in two steps: what is reserved when they are decided is enough when they are made.
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/writer/table.h"
+#include "tests/index/expiry_fixture.h"
+#include "tests/index/index_test_util.h"
+#include "tests/support/split_mix64.h"
+
+namespace osprey::index {
+namespace {
+
+using Kind = Table::Intent::Kind;
+
+struct Decided {
+  Kind kind = Kind::kPut;
+  std::string key;
+  std::string value;
+  uint64_t version = 0;
+  uint64_t expiry_ns = 0;
+  Reservation reservation;  // kPublish
+
+  HashedKey hashed() const { return {key, HashKey(key, kTestSeed)}; }
+};
+
+struct PreparedFixture {
+  explicit PreparedFixture(bool evict = false, uint64_t region_bytes = 512 << 10)
+      : memory(region_bytes) {
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.evict = evict;
+    options.clock = [this] { return now; };
+    table = *Table::Create(memory.span(), options);
+  }
+
+  WriteResult Put(absl::string_view key, absl::string_view value, const Lifetime& lifetime = {}) {
+    return table->Put(key, BytesOf(value), {}, now, lifetime);
+  }
+  // Keys of its own, until memory is full.
+  void Fill(absl::string_view prefix, size_t value_bytes) {
+    for (int i = 0; i < 100000; ++i) {
+      if (!Put(absl::StrCat(prefix, i), std::string(value_bytes, 'f')).status.ok()) return;
+      Step();
+      if (table->evicts() && table->evictions() > evictions + 2000) return;
+    }
+  }
+  // All maintenance that is due, as an engine would.
+  void Step() {
+    for (int i = 0; i < 20 && table->StepWanted(now); ++i) {
+      (void)table->GrowStep(now);
+      (void)table->SweepStep(now);
+      (void)table->EvictStep(now);
+      (void)table->CompactStep(now);
+    }
+  }
+  absl::Status Decide(Kind kind, absl::string_view key, absl::string_view value,
+                      const Lifetime& lifetime, const Condition& condition = {}) {
+    Decided one;
+    one.kind = kind;
+    one.key = std::string(key);
+    one.value = std::string(value);
+    const HashedKey hashed = one.hashed();
+    if (kind == Kind::kPublish) {
+      absl::StatusOr<Reservation> reservation = table->Reserve(key, value.size(), now);
+      if (!reservation.ok()) return reservation.status();
+      one.reservation = *std::move(reservation);
+      std::memcpy(one.reservation.value().data(), value.data(), value.size());
+    }
+    while (true) {
+      const Table::Forecast forecast = table->Foresee(hashed, condition, lifetime, now);
+      if (forecast.refusal.has_value()) return forecast.refusal->status;
+      if (!forecast.present && kind == Kind::kExpire) return absl::NotFoundError("absent");
+      const absl::optional<WriteResult> refusal =
+          table->Prepare(hashed, {kind, BytesOf(one.value), condition}, forecast, now);
+      if (refusal.has_value() && absl::IsAborted(refusal->status)) continue;
+      if (refusal.has_value()) return refusal->status;
+      one.version = kind == Kind::kExpire ? forecast.present_version : table->NextVersion();
+      one.expiry_ns = forecast.expiry_ns;
+      break;
+    }
+    decided.push_back(std::move(one));
+    return absl::OkStatus();
+  }
+  WriteResult Apply(Decided& one) {
+    switch (one.kind) {
+      case Kind::kPut:
+        return table->ApplyPut(one.hashed(), BytesOf(one.value), one.version, one.expiry_ns, now);
+      case Kind::kPublish:
+        return table->ApplyPublish(std::move(one.reservation), one.version, one.expiry_ns, now);
+      case Kind::kExpire:
+        break;
+    }
+    return table->ApplyExpire(one.hashed(), one.version, one.expiry_ns, now);
+  }
+  GetResult Read(absl::string_view key) {
+    DirectoryCache map = MapOf(memory);
+    const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now));
+    return Get(map, memory.data(), key, 0, {}, {now_ns, now_ns});
+  }
+
+  absl::Time now = absl::FromUnixSeconds(1763765432);
+  RegionMemory memory;
+  std::unique_ptr<Table> table;
+  uint64_t evictions = 0;
+  std::vector<Decided> decided;
+};
+
+// --- Room ----------------------------------------------------------------------------------------
+
+struct RandomDecisions {
+  RandomDecisions(PreparedFixture& of, uint64_t seed) : f(of), random(seed) {}
+
+  std::string Value() {
+    const uint64_t bytes[] = {8, 40, 300, 3000, 20000};
+    return std::string(1 + random.Below(bytes[random.Below(5)]), 'v');
+  }
+  Lifetime SomeLifetime() {
+    if (random.Chance(60)) return Lifetime::Forever();
+    return Lifetime::For(absl::Milliseconds(1 + random.Below(3000)));
+  }
+  // Of keys that are present, or not.
+  std::string Key() { return absl::StrCat(random.Chance(60) ? "old" : "new", random.Below(60)); }
+  void Decide() {
+    const std::string key = Key();
+    if (keys.contains(key)) return;
+    const Kind kind = random.Chance(70)   ? Kind::kPut
+                      : random.Chance(50) ? Kind::kPublish
+                                          : Kind::kExpire;
+    Condition condition;
+    if (const auto present = f.table->Find(key); present.ok() && random.Chance(40))
+      condition = {Condition::Kind::kVersionIs, present->version};
+    const absl::Status status = f.Decide(kind, key, Value(), SomeLifetime(), condition);
+    refused += absl::IsResourceExhausted(status);
+    if (status.ok()) keys.insert({key, f.decided.size()});
+  }
+
+  PreparedFixture& f;
+  SplitMix64 random;
+  std::map<std::string, size_t> keys;
+  uint64_t refused = 0;
+};
+
+void ExpectApplied(PreparedFixture& f, Decided& one) {
+  const WriteResult result = f.Apply(one);
+  ASSERT_TRUE(result.status.ok()) << result.status << " of " << one.key;
+  EXPECT_EQ(result.version, one.version);
+  const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(f.now));
+  const absl::StatusOr<Table::View> present = f.table->Find(one.key);
+  if (one.expiry_ns != 0 && one.expiry_ns <= now_ns) {
+    EXPECT_FALSE(present.ok()) << one.key;
+  } else if (one.kind != Kind::kExpire) {
+    ASSERT_TRUE(present.ok()) << one.key;
+    EXPECT_EQ(TextOf(present->value), one.value);
+    EXPECT_EQ(present->expiry_ns, one.expiry_ns);
+    EXPECT_EQ(present->version, one.version);
+  }
+}
+
+uint64_t RunDecisions(uint64_t seed, bool evict) {
+  PreparedFixture f(evict, seed % 2 == 0 ? 512 << 10 : 1 << 20);
+  RandomDecisions load(f, seed);
+  for (int i = 0; i < 60; ++i)
+    (void)f.Put(absl::StrCat("old", i), load.Value(), load.SomeLifetime());
+  f.Fill("first", 20 + load.random.Below(2000));
+  for (int round = 0; round < 8; ++round) {
+    for (uint64_t i = load.random.Below(50); i-- > 0;) load.Decide();
+    f.evictions = f.table->evictions();
+    f.Fill(absl::StrCat("between", round, "_"), load.random.Below(300));
+    f.now += absl::Milliseconds(load.random.Below(1500));
+    f.Step();
+    load.random.Shuffle(f.decided);
+    for (Decided& one : f.decided) {
+      ExpectApplied(f, one);
+      if (testing::Test::HasFailure()) return 0;
+      if (load.random.Chance(20)) f.Step();
+    }
+    f.decided.clear();
+    load.keys.clear();
+    for (int i = 0; i < 2000; ++i) {
+      if (load.random.Chance(30))
+        (void)f.table->Delete(absl::StrCat("between", round, "_", i), {}, f.now);
+    }
+  }
+  return load.refused;
+}
+
+TEST(PreparedWritesTest, WhatIsDecidedFitsIntoAFullTable) {
+  uint64_t refused = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    refused += RunDecisions(seed, /*evict=*/false);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(refused, 0u) << "it was never full";
+}
+
+TEST(PreparedWritesTest, WhatIsDecidedFitsIntoACache) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    (void)RunDecisions(seed, /*evict=*/true);
+    if (HasFailure()) return;
+  }
+}
+
+// Values that are all inline: the index takes all memory, and lines are what lacks.
+TEST(PreparedWritesTest, ANewKeyHasALineInAFullIndex) {
+  for (const bool evict : {false, true}) {
+    PreparedFixture f(evict);
+    for (int i = 0; i < 40; ++i)
+      ASSERT_TRUE(f.Decide(Kind::kPut, absl::StrCat("new", i), "value", {}).ok());
+    f.Fill("between", 5);
+    for (Decided& one : f.decided) ExpectApplied(f, one);
+  }
+}
+
+TEST(PreparedWritesTest, KeysOfOneHomeAreDecidedWhileTheChainHasRoom) {
+  PreparedFixture f;
+  const std::vector<std::string> keys = KeysOfHome(7, 200, /*same_fingerprint=*/false);
+  absl::Status refusal;
+  for (const std::string& key : keys) {
+    refusal = f.Decide(Kind::kPut, key, std::string(100, 'v'), {});
+    if (!refusal.ok()) break;
+  }
+  EXPECT_TRUE(IsChainFull(refusal)) << refusal;
+  EXPECT_EQ(f.decided.size(), kChainLinesMax * kLineWordsUsable);
+  // Others fill the window meanwhile.
+  for (int home : {6, 8}) {
+    for (const std::string& key : KeysOfHome(static_cast<uint32_t>(home), 30, false))
+      ASSERT_TRUE(f.Put(key, std::string(100, 'w')).status.ok());
+  }
+  for (Decided& one : f.decided) ExpectApplied(f, one);
+}
+
+// The longer value has room in the present item, but would have none in the line.
+TEST(PreparedWritesTest, AnItemThatIsCountedOnStaysAnItem) {
+  PreparedFixture f;
+  const std::vector<std::string> keys = KeysOfHome(7, 60, /*same_fingerprint=*/false);
+  for (const std::string& key : keys)
+    ASSERT_TRUE(f.Put(key, std::string(key == keys.back() ? 12 : 1, 'v')).status.ok());
+  ASSERT_GT(f.table->stats().keys, f.table->stats().inline_keys);
+  const uint64_t item_bytes = f.table->stats().item_bytes;
+  ASSERT_TRUE(f.Decide(Kind::kPut, keys.back(), std::string(24, 'w'), {}).ok());
+  EXPECT_EQ(f.table->stats().item_bytes, item_bytes) << "it needs no other item";
+  const uint64_t promotions = f.table->stats().promotions;
+  for (size_t i = 0; i + 1 < keys.size(); ++i) {
+    (void)f.table->Delete(keys[i], {}, f.now);
+    ASSERT_TRUE(f.table->Find(keys.back()).ok());
+    EXPECT_NE(f.table->Find(keys.back())->slot, 0u) << "it is inline";
+  }
+  EXPECT_GT(f.table->stats().promotions, promotions);
+  ExpectApplied(f, f.decided[0]);
+}
+
+TEST(PreparedWritesTest, WhatIsNotUsedGoesBack) {
+  PreparedFixture f;
+  f.Put("inline", "1");
+  f.Put("item", std::string(100, 'v'));
+  const uint64_t item_bytes = f.table->stats().item_bytes;
+  ASSERT_TRUE(f.Decide(Kind::kPut, "small", "v", {}).ok());
+  ASSERT_TRUE(f.Decide(Kind::kPut, "inline", "a longer value", {}).ok());
+  ASSERT_TRUE(f.Decide(Kind::kPut, "item", std::string(101, 'v'), {}).ok());
+  EXPECT_GT(f.table->stats().item_bytes, item_bytes);
+  for (Decided& one : f.decided) ExpectApplied(f, one);
+  EXPECT_EQ(f.table->stats().item_bytes, item_bytes);
+  EXPECT_EQ(f.table->stats().overflow_lines, 0u);
+}
+
+// --- Hidden keys ---------------------------------------------------------------------------------
+
+struct Hidden : PreparedFixture {
+  Hidden() {
+    Put("key", std::string(100, 'v'), Lifetime::For(absl::Seconds(10)));
+    EXPECT_TRUE(Decide(Kind::kExpire, "key", "", Lifetime::For(absl::Seconds(60))).ok());
+  }
+  bool AnswersLater(uint64_t bytes_max = 1000) const {
+    return table->AnswersLater(decided[0].hashed(), bytes_max);
+  }
+};
+
+TEST(PreparedWritesTest, AReaderOfAHiddenKeyAsksTheServer) {
+  Hidden f;
+  const GetResult result = f.Read("key");
+  EXPECT_EQ(result.kind, Lookup::Kind::kAskServer);
+  EXPECT_EQ(result.counters.torn, uint64_t{kReadAttemptsMax});
+  EXPECT_TRUE(f.table->Find("key").ok());
+  EXPECT_FALSE(f.AnswersLater());
+  EXPECT_TRUE(f.AnswersLater(/*bytes_max=*/99)) << "it would be READ";
+  f.now += absl::Seconds(11);
+  EXPECT_EQ(f.Read("key").kind, Lookup::Kind::kAskServer);
+  EXPECT_TRUE(f.AnswersLater());
+  ExpectApplied(f, f.decided[0]);
+  EXPECT_EQ(f.Read("key").kind, Lookup::Kind::kHit);
+  EXPECT_FALSE(f.AnswersLater());
+}
+
+TEST(PreparedWritesTest, AHiddenKeyIsNotSweptButWalked) {
+  Hidden f;
+  f.Put("swept", "1", Lifetime::For(absl::Seconds(10)));
+  f.now += absl::Seconds(11);
+  for (int i = 0; i < 100; ++i) {
+    f.now += absl::Milliseconds(10);
+    f.Step();
+  }
+  EXPECT_EQ(f.table->stats().keys, 1u);
+  int walked = 0;
+  (void)f.table->Walk(0, 1 << 20, [&](const WalkedKey& key) { walked += key.key == "key"; });
+  EXPECT_EQ(walked, 1) << "a checkpoint needs it";
+  EXPECT_TRUE(f.table->Find("key").ok()) << "likewise, for long values";
+  ExpectApplied(f, f.decided[0]);
+  EXPECT_TRUE(f.table->Find("key").ok());
+  f.now += absl::Seconds(60);
+  for (int i = 0; i < 100; ++i) {
+    f.now += absl::Milliseconds(10);
+    f.Step();
+  }
+  EXPECT_EQ(f.table->stats().keys, 0u) << "its new expiry is known to sweeps";
+}
+
+TEST(PreparedWritesTest, AKeyThatIsDecidedTooLateIsNotFound) {
+  PreparedFixture f;
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  int looks = 0;
+  absl::Time now = f.now;
+  options.clock = [&] { return ++looks > 2 ? now + absl::Seconds(20) : now; };
+  f.memory = RegionMemory(512 << 10);
+  f.table = *Table::Create(f.memory.span(), options);
+  f.Put("key", std::string(100, 'v'), Lifetime::For(absl::Seconds(10)));
+  looks = 0;
+  // The clock passes after the forecast, which looks twice.
+  EXPECT_TRUE(
+      absl::IsNotFound(f.Decide(Kind::kExpire, "key", "", Lifetime::For(absl::Seconds(60)))));
+  EXPECT_GT(looks, 2);
+  EXPECT_EQ(f.table->stats().keys, 0u);
+  EXPECT_EQ(f.table->stats().item_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace osprey::index
