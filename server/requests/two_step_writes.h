@@ -3,8 +3,9 @@
 //   Decide ──> Report: pending ──> release of the lock, Commit, lock ──> Apply: no longer pending
 //
 // The engine does so for requests that are batched (synced_batch.h). PublishReserved, ExecuteAppend
-// and ExecuteFlush do all steps, and know servers that need only one, too. A key may expire, be evicted or flushed in between, and memory may become full. A write that fails
-// then is revoked in the log: the key as it is, and the refusal as the result.
+// and ExecuteFlush do all steps, and know servers that need only one, too. A key may expire, be
+// evicted or flushed in between, and memory may become full. A write that fails then is revoked in
+// the log: the key as it is, and the refusal as the result.
 //
 // Thread rule: the engine's thread.
 
@@ -56,9 +57,11 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
              const ClientWrite& write, PartitionChanges& changes, absl::Time now);
 
 // Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
-// in a later turn. `tables` has the log, and the write (set_write). REQUIRES: nothing is held.
+// after kPendingStep. `tables` has the log, and the write (set_write). `upload` is the value's, and
+// may be null. REQUIRES: nothing is held.
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
-                                       absl::string_view key, const index::Condition& condition,
+                                       const ValueUpload* upload, absl::string_view key,
+                                       const index::Condition& condition,
                                        const index::Lifetime& lifetime, absl::Time now);
 
 // --- Whole writes, which do as the server's log asks: in one step, or in two. `tables` has the log,
