@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/types/optional.h"
+#include "server/durability/upload_log.h"
 #include "server/requests/decimal_int.h"
 #include "xxhash.h"
 
@@ -67,6 +68,11 @@ void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t ver
   entry.value = value;
   entry.value_length = value.size();
   NameWrite(entry);
+  if (upload_ != nullptr) {
+    static_cast<const LoggedUpload*>(upload_)->NameIn(entry);
+    assert(entry.value_length == value.size());
+    return Add(entry);
+  }
   if (value.size() > wal::kShortValueBytesMax)
     entry.value_checksum = XXH3_64bits(value.data(), value.size());
   if (value.size() > kValueInEntryMax) {

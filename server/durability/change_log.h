@@ -2,6 +2,7 @@
 // partition's lock.
 //
 //   OnPut, OnDelete, …  ──> entries of the present group ──OnRelease──> wal::Log::Append
+//   OnPut, of an upload ──> an entry that names the upload's pieces (upload_log.h)
 //   OnPut, above 64 KiB ──> pieces, written at once, from the table's memory
 //
 // So records have the order of the partition's changes, and what one hold did is replayed whole.
@@ -55,6 +56,8 @@ class ChangeLog : public PartitionChanges {
   uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
 
   void SetWrite(const ClientWrite* write) override { write_ = write; }
+  // REQUIRES: it is an UploadLog's, of the same log.
+  void SetUpload(const ValueUpload* upload) override { upload_ = upload; }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
   void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override;
@@ -86,6 +89,7 @@ class ChangeLog : public PartitionChanges {
   const std::function<void(absl::Status)> failed_;
   wal::Log* log_ = nullptr;
   const ClientWrite* write_ = nullptr;
+  const ValueUpload* upload_ = nullptr;  // of the puts that follow
   wal::GroupBuilder group_{wal::GroupHeader()};
   uint64_t count_ = 0;                     // of its entries
   uint64_t lsn_ = 0;                       // the last one

@@ -34,16 +34,25 @@ absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(const std::string& 
                                                              DurabilityOptions options) {
   absl::StatusOr<std::unique_ptr<wal::FileSystem>> files = wal::OpenPosixFileSystem(directory);
   if (!files.ok()) return files.status();
+  return Open(*std::move(files), partitions, std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(std::unique_ptr<wal::FileSystem> files,
+                                                             uint32_t partitions,
+                                                             DurabilityOptions options) {
   absl::StatusOr<std::unique_ptr<wal::DataDirectory>> opened = wal::DataDirectory::Open(
-      **files, {partitions, /*server=*/0, options.random()}, options.random);
+      *files, {partitions, /*server=*/0, options.random()}, options.random);
   if (!opened.ok()) return opened.status();
-  return absl::WrapUnique(
-      new Durability(*std::move(files), *std::move(opened), std::move(options)));
+  return absl::WrapUnique(new Durability(std::move(files), *std::move(opened), std::move(options)));
 }
 
 Durability::Durability(std::unique_ptr<wal::FileSystem> files,
                        std::unique_ptr<wal::DataDirectory> directory, DurabilityOptions options)
-    : files_(std::move(files)), directory_(std::move(directory)), options_(std::move(options)) {
+    : files_(std::move(files)),
+      directory_(std::move(directory)),
+      options_(std::move(options)),
+      uploads_(options_.checkpoint_log_bytes,
+               [this](absl::Status status) { Fail(std::move(status)); }) {
   for (uint32_t i = 0; i < partitions(); ++i) {
     changes_.push_back(
         std::make_unique<ChangeLog>(i, [this](absl::Status status) { Fail(std::move(status)); }));
@@ -76,10 +85,10 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   // What was replayed counts as well, unless a checkpoint follows: else the log grows over many
   // short lives.
   duties_ = std::make_unique<DutyThread>(
-      DutyThread::Data{*files_, *directory_, *log_, tables, options_,
-                       [this] { return OldestIncomplete(); },
-                       [this](bool refuse) { RefuseWrites(refuse); },
-                       [this](absl::Status status) { Fail(std::move(status)); }},
+      DutyThread::Data{
+          *files_, *directory_, *log_, tables, options_, [this] { return OldestIncomplete(); },
+          [this] { return uploads_.TakeRefused(); }, [this](bool refuse) { RefuseWrites(refuse); },
+          [this](absl::Status status) { Fail(std::move(status)); }},
       recovered->evictions == 0 ? recovered->end.bytes : 0, stats);
   if (recovered->evictions == 0) return recovered;
   // The log does not know of the evictions.
@@ -115,14 +124,16 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
   log_->SetCheckpointBytes(CheckpointBytesOf(tables_->stats()));
-  if (options_.mode == DurabilityMode::kAsync) {
-    absl::StatusOr<std::unique_ptr<wal::SyncThread>> thread =
-        wal::SyncThread::Start(*log_, absl::ToChronoNanoseconds(options_.lag / 2));
-    if (!thread.ok()) return thread.status();
-    sync_thread_ = *std::move(thread);
-  }
+  // Under sync it syncs only the pieces of long values. What awaits a sync syncs by itself.
+  const absl::Duration delay =
+      options_.mode == DurabilityMode::kAsync ? options_.lag / 2 : absl::ZeroDuration();
+  absl::StatusOr<std::unique_ptr<wal::SyncThread>> thread =
+      wal::SyncThread::Start(*log_, absl::ToChronoNanoseconds(delay));
+  if (!thread.ok()) return thread.status();
+  sync_thread_ = *std::move(thread);
   if (absl::Status status = RaiseCeiling(); !status.ok()) return status;
   for (const std::unique_ptr<ChangeLog>& one : changes_) one->Start(*log_);
+  uploads_.Start(*log_, *sync_thread_);
   return absl::OkStatus();
 }
 
@@ -212,7 +223,7 @@ absl::Status Durability::RaiseCeiling() {
 }
 
 uint64_t Durability::OldestIncomplete() const {
-  uint64_t oldest = UINT64_MAX;
+  uint64_t oldest = uploads_.oldest_incomplete();
   for (const std::unique_ptr<ChangeLog>& one : changes_)
     oldest = std::min(oldest, one->oldest_incomplete());
   return oldest;

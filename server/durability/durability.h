@@ -31,6 +31,7 @@
 #include "server/durability/durability_options.h"
 #include "server/durability/duty_thread.h"
 #include "server/durability/recovery.h"
+#include "server/durability/upload_log.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 #include "server/requests/write_log.h"
@@ -46,6 +47,10 @@ class Durability : public WriteLog {
   // Locks `directory`, which must exist, and creates the files of a new one for so many partitions.
   // Errors: those of wal::OpenPosixFileSystem and wal::DataDirectory::Open, with the path.
   static absl::StatusOr<std::unique_ptr<Durability>> Open(const std::string& directory,
+                                                          uint32_t partitions,
+                                                          DurabilityOptions options);
+  // Likewise in a directory of another file system.
+  static absl::StatusOr<std::unique_ptr<Durability>> Open(std::unique_ptr<wal::FileSystem> files,
                                                           uint32_t partitions,
                                                           DurabilityOptions options);
   // Ends without a clean end, unless End was called.
@@ -72,6 +77,9 @@ class Durability : public WriteLog {
   absl::Status Start(std::function<absl::Time()> now, DutyThread::Images images);
 
   bool AwaitsSync() const override { return options_.mode == DurabilityMode::kSync; }
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) override {
+    return uploads_.Begin(value_bytes);
+  }
   absl::Status Commit() override;
   // A session exists, or has ended. Durable with the next Commit.
   void SessionBegun(uint64_t session);
@@ -103,7 +111,8 @@ class Durability : public WriteLog {
   const DurabilityOptions options_;
   std::vector<std::unique_ptr<ChangeLog>> changes_;
   std::unique_ptr<wal::Log> log_;
-  std::unique_ptr<wal::SyncThread> sync_thread_;  // async
+  std::unique_ptr<wal::SyncThread> sync_thread_;
+  UploadLog uploads_;
   Tables* tables_ = nullptr;
   absl::Time clock_start_;
   std::atomic<uint64_t> late_commits_{0};

@@ -27,7 +27,8 @@ constexpr absl::Duration kClockAheadMin() { return absl::Milliseconds(1); }
 constexpr std::chrono::milliseconds kDutyPeriod{100};
 constexpr std::chrono::seconds kMeasurePeriod{1};
 
-// A log of at least so many segments is worth a checkpoint when the disk is full.
+// A log of at least so many segments is worth a checkpoint when the disk is full, or a value did not
+// fit.
 constexpr uint64_t kSegmentsWorthFreeing = 2;
 
 }  // namespace
@@ -94,7 +95,7 @@ void DutyThread::RunDuties() {
 void DutyThread::WatchSpace() {
   const absl::StatusOr<uint64_t> free = data_.files.FreeBytes();
   if (!free.ok()) return;
-  const uint64_t needed = 2 * data_.options.segment_bytes + data_.options.log_memory + data_bytes_;
+  const uint64_t needed = data_.log.SpaceNeeded();
   {
     const std::lock_guard<std::mutex> lock(stats_mutex_);
     stats_.disk_free_bytes = *free;
@@ -144,7 +145,10 @@ void DutyThread::KeepTimeMark() {
 
 bool DutyThread::IsCheckpointDue() const {
   const uint64_t log_bytes = data_.log.bytes_written() - log_bytes_at_checkpoint_;
-  if (disk_full_) return log_bytes > kSegmentsWorthFreeing * data_.options.segment_bytes;
+  if ((data_.space_wanted() || disk_full_) &&
+      log_bytes > kSegmentsWorthFreeing * data_.options.segment_bytes)
+    return true;
+  if (disk_full_) return false;
   return log_bytes >= std::max(data_bytes_, data_.options.checkpoint_log_bytes);
 }
 

@@ -45,8 +45,10 @@ class DutyThread {
     wal::Log& log;
     Tables& tables;
     const DurabilityOptions& options;
-    // ChangeLog::oldest_incomplete of all partitions.
+    // ChangeLog::oldest_incomplete of all partitions, and UploadLog::oldest_incomplete.
     std::function<uint64_t()> oldest_incomplete;
+    // UploadLog::TakeRefused: a shorter log would make room.
+    std::function<bool()> space_wanted;
     // Writes are refused from now on, or no longer.
     std::function<void(bool refuse)> refuse_writes;
     // The server has to end.

@@ -266,6 +266,7 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
 // earlier now.
 void Engine::Touched(Connection& connection) {
   timers_.Set(connection, connection.deadline());
+  if (connection.awaits_retry()) timers_.SetExactly(connection, connection.deadline());
   connection.TimerSet();
   Enlist(connection);
 }
@@ -318,6 +319,8 @@ bool Engine::RunConnectionTimers(absl::Time now) {
     if (now >= connection->deadline()) connection->Handle({Input::Kind::kTime, {}}, now);
     // If it is still due, then with the next step: there was no work for it.
     timers_.Set(*connection, std::max(connection->deadline(), now + absl::Nanoseconds(1)));
+    if (connection->awaits_retry() && connection->deadline() > now)
+      timers_.SetExactly(*connection, connection->deadline());
     Enlist(*connection);
     next_timer_ = std::min(next_timer_, timers_ran_at_ + kTimerStep());
   }

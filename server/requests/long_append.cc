@@ -19,12 +19,20 @@ LongAppend::LongAppend(const KeyedRequest& request)
 
 absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
                                         absl::Time now) {
-  LockedTable table = tables.For(key_);
-  if (table.changes() != nullptr && table.changes()->IsPending(request_.hash.bits))
+  retry_at_ = absl::InfinitePast();
+  if (upload_ != nullptr && upload_->IsBehind()) {
+    retry_at_ = now + kUploadStep();
     return absl::nullopt;
+  }
+  LockedTable table = tables.For(key_);
+  if (table.changes() != nullptr && table.changes()->IsPending(request_.hash.bits)) {
+    retry_at_ = now + kPendingStep();
+    return absl::nullopt;
+  }
   // Again in each step: compaction may move the value.
   const absl::StatusOr<index::Table::View> present = table->Find(key_);
   if (!present.ok() || present->version != version_) {
+    upload_.reset();
     if (space_.valid()) space_.Take(table).Abort();
     version_ = 0;
     // The value may have become short, or the condition may refuse it now.
@@ -38,9 +46,15 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
     space_.Hash(bytes);
     copied_ += bytes;
   }
-  if (copied_ < present->value.size()) return absl::nullopt;
+  const bool is_copied = copied_ == present->value.size();
   table.Release();
+  if (is_copied && !addition_.empty())
+    std::memcpy(space_.value().data() + copied_, addition_.data(), addition_.size());
+  const bool is_logged = LogArrived(copied_ + (is_copied ? addition_.size() : 0));
+  if (!log_status_.ok()) return Refuse();
+  if (!is_copied || !is_logged) return absl::nullopt;
   absl::optional<Answer> answer = Finish(tables, now);
+  if (!answer.has_value()) retry_at_ = now + kPendingStep();
   // Another poller may have written the key since the release.
   const bool is_of_older_value = answer.has_value() &&
                                  answer->code() == absl::StatusCode::kFailedPrecondition &&
@@ -50,9 +64,8 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   return answer;
 }
 
-absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable& table,
+absl::optional<Answer> LongAppend::Begin(TableAccess& tables, LockedTable& table,
                                          const index::Table::View& present, absl::Time now) {
-  if (now < room_awaited_.retry_at()) return absl::nullopt;
   if (++attempts_ > kAppendAttemptsMax) {
     return AnswerOf(absl::StatusCode::kAborted,
                     "the value was written again and again while it was copied; not applied");
@@ -63,22 +76,39 @@ absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable&
   if (!reservation.ok()) {
     if (!room_awaited_.IsWorthIt(reservation.status(), *table, key_, length, now))
       return AnswerOf(reservation.status());
+    retry_at_ = room_awaited_.retry_at();
     --attempts_;
     return absl::nullopt;
   }
   space_ = TableSpace(tables, table.partition(), *std::move(reservation));
+  table.Release();
   version_ = version;
   copied_ = 0;
+  if (tables.log() == nullptr) return absl::nullopt;
+  absl::StatusOr<std::unique_ptr<ValueUpload>> upload = tables.log()->BeginUpload(length);
+  log_status_ = upload.status();
+  if (!upload.ok()) return Refuse();
+  upload_ = *std::move(upload);
   return absl::nullopt;
+}
+
+// Logs some of the new value, of which the first bytes are there. True if none of them is left.
+bool LongAppend::LogArrived(uint64_t bytes) {
+  if (upload_ == nullptr) return true;
+  log_status_ = upload_->Log(space_.value(), bytes);
+  return upload_->IsLogged();
+}
+
+Answer LongAppend::Refuse() {
+  space_.Drop();
+  return AnswerOfLog(log_status_);
 }
 
 absl::optional<Answer> LongAppend::Finish(TableAccess& tables, absl::Time now) {
   const uint64_t length = space_.value().size();
-  if (!addition_.empty())
-    std::memcpy(space_.value().data() + copied_, addition_.data(), addition_.size());
   absl::optional<Answer> answer =
-      PublishReserved(tables, space_, key_, {index::Condition::Kind::kVersionIs, version_},
-                      index::Lifetime::Kept(), now);
+      PublishReserved(tables, space_, upload_.get(), key_,
+                      {index::Condition::Kind::kVersionIs, version_}, index::Lifetime::Kept(), now);
   if (answer.has_value() && answer->code() == absl::StatusCode::kOk)
     answer->body.value_length = length;
   return answer;

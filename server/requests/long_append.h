@@ -4,8 +4,8 @@
 //   Step: Find ──> still the version of the start? ──no──> Reserve a longer place, start over
 //                        | yes
 //                        v
-//                  copy and hash the next piece; all? ──> the appended bytes, Publish if the
-//                                                         version is still the same
+//                  copy, hash and log the next piece; all? ──> the appended bytes, Publish if the
+//                                                              version is still the same
 //
 // No client sees it before it is published. It may be dropped at any time: no READ lands in its
 // place. Thread rule: the engine's thread.
@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
@@ -22,6 +23,8 @@
 #include "index/writer/table.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/requests.h"
+#include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 
 namespace osprey::server {
 
@@ -38,14 +41,18 @@ class LongAppend {
   LongAppend(const LongAppend&) = delete;
   LongAppend& operator=(const LongAppend&) = delete;
 
-  // The answer, if this was the last step.
+  // The answer, if this was the last step. Else the next one is due at retry_at().
   absl::optional<Answer> Step(TableAccess& tables, uint64_t value_bytes_max, absl::Time now);
+  // In the past: in the next turn.
+  absl::Time retry_at() const { return retry_at_; }
 
   uint64_t sequence() const { return request_.sequence; }
 
  private:
-  absl::optional<Answer> Begin(TableAccess& tables, const LockedTable& table,
+  absl::optional<Answer> Begin(TableAccess& tables, LockedTable& table,
                                const index::Table::View& present, absl::Time now);
+  bool LogArrived(uint64_t bytes);
+  Answer Refuse();
   absl::optional<Answer> Finish(TableAccess& tables, absl::Time now);
 
   const std::string key_;
@@ -55,7 +62,11 @@ class LongAppend {
   uint64_t version_ = 0;  // of the value under copy
   uint64_t copied_ = 0;   // bytes of it
   TableSpace space_;
+  std::unique_ptr<ValueUpload>
+      upload_;               // null: the value is logged when it is published, if at all
+  absl::Status log_status_;  // of the log's last answer
   RoomAwaited room_awaited_;
+  absl::Time retry_at_ = absl::InfinitePast();
 };
 
 }  // namespace osprey::server

@@ -24,7 +24,7 @@ Rendezvous::~Rendezvous() { assert(!reading()); }
 absl::StatusOr<bool> Rendezvous::Reserve(absl::Time now) {
   assert(!reserved());
   if (now < room_awaited_.retry_at()) return false;
-  const LockedTable table = tables_.For(key_);
+  LockedTable table = tables_.For(key_);
   absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, body_.value_length, now);
   if (!reservation.ok()) {
     if (room_awaited_.IsWorthIt(reservation.status(), *table, key_, body_.value_length, now))
@@ -33,6 +33,11 @@ absl::StatusOr<bool> Rendezvous::Reserve(absl::Time now) {
   }
   space_ = TableSpace(tables_, table.partition(), *std::move(reservation));
   assert(space_.value().size() == value_length());
+  table.Release();
+  if (tables_.log() == nullptr) return true;
+  absl::StatusOr<std::unique_ptr<ValueUpload>> upload = tables_.log()->BeginUpload(value_length());
+  if (upload.ok()) upload_ = *std::move(upload);
+  log_status_ = upload.status();
   return true;
 }
 
@@ -45,6 +50,7 @@ absl::StatusOr<size_t> Rendezvous::Post(rdma::Transport& transport, rdma::Connec
   assert(reserved());
   if (piece_bytes_ == 0)
     piece_bytes_ = std::min<uint64_t>(kPieceBytesMax, transport.limits(id).read_bytes_max);
+  if (!log_status_.ok() || (upload_ != nullptr && upload_->IsBehind())) return 0;
   size_t count = 0;
   while (count < room && posted_ < value_length() &&
          posted_ - hashed_ < kPiecesInFlightMax * piece_bytes_) {
@@ -78,10 +84,23 @@ void Rendezvous::OnPieceLanded(uint64_t cookie) {
     space_.Hash(length);
     hashed_ += length;
   }
+  if (upload_ != nullptr && log_status_.ok()) log_status_ = upload_->Log(space_.value(), hashed_);
+}
+
+// True if the whole value is logged, or never will be.
+bool Rendezvous::LogRest(absl::Time now) {
+  if (upload_ == nullptr || upload_->IsLogged() || !log_status_.ok()) return true;
+  finish_retry_at_ = now + kUploadStep();
+  if (upload_->IsBehind()) return false;
+  log_status_ = upload_->Log(space_.value(), hashed_);
+  finish_retry_at_ = now;
+  return upload_->IsLogged() || !log_status_.ok();
 }
 
 absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
   assert(landed() && !reading());
+  if (!LogRest(now)) return absl::nullopt;
+  if (!log_status_.ok()) return AnswerOfLog(log_status_);
   // W6: a client that died may have reused its buffer before the READ fetched it.
   if (hasher_.Digest() != body_.value_hash) {
     return AnswerOf(
@@ -89,7 +108,8 @@ absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
         "the value's bytes are not those that value_hash was made of; nothing was written",
         rdma::WireReason::kValueChanged);
   }
-  return PublishReserved(tables_, space_, key_,
+  finish_retry_at_ = now + kPendingStep();
+  return PublishReserved(tables_, space_, upload_.get(), key_,
                          ConditionOf(body_.condition, body_.condition_version),
                          LifetimeOf(body_.ttl_ns), now);
 }

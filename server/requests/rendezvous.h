@@ -3,7 +3,7 @@
 //   client                  server
 //   Put {source, hash}  -->  Reserve a span that no reader can reach
 //                       <--  Post: READ, READ, … straight into the span, each piece on its own
-//                            OnPieceLanded: hash the piece; the next READ takes its place
+//                            OnPieceLanded: hash and log it; the next READ takes its place
 //                            Finish: the promised XXH3 (W6)? Publish, otherwise free the span
 //                       <--  Reply
 //
@@ -19,6 +19,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,8 @@
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 #include "server/requests/requests.h"
+#include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 
 namespace osprey::server {
 
@@ -51,9 +54,9 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Reserves memory for the value. REQUIRES: !reserved(). False: not yet, but memory is being
-  // freed; try again in a later turn, from room_retry_at() on. Errors: RESOURCE_EXHAUSTED (the
-  // region is full).
+  // Reserves memory for the value, and space in the log. REQUIRES: !reserved(). False: not yet, but
+  // memory is being freed; try again in a later turn, from room_retry_at() on. Errors:
+  // RESOURCE_EXHAUSTED (the region is full). If the log has no space, Finish has the refusal.
   absl::StatusOr<bool> Reserve(absl::Time now);
   absl::Time room_retry_at() const { return room_awaited_.retry_at(); }
   bool reserved() const { return space_.valid(); }
@@ -70,21 +73,29 @@ class Rendezvous {
   // The transport is gone, and its READs with it.
   void Abandon() { reading_ = 0; }
 
-  // Verifies and publishes. REQUIRES: landed(). DATA_LOSS if the bytes are not the promised ones.
-  // None: as PublishReserved.
+  // Verifies and publishes, or says why the log did not take the value. REQUIRES: landed().
+  // DATA_LOSS if the bytes are not the promised ones. None: as PublishReserved, or some of the value
+  // is still to be logged; again from finish_retry_at() on.
   absl::optional<Answer> Finish(absl::Time now);
+  absl::Time finish_retry_at() const { return finish_retry_at_; }
 
   uint64_t sequence() const { return sequence_; }
   uint64_t number() const { return number_; }
   uint64_t value_length() const { return body_.value_length; }
   bool reading() const { return reading_ > 0; }
-  bool landed() const { return reserved() && hashed_ == value_length(); }
+  // All bytes are there, or the log takes no more of them and no READ is in flight.
+  bool landed() const {
+    return reserved() && (hashed_ == value_length() || (!log_status_.ok() && !reading()));
+  }
+  // No READ is in flight, since the disk is behind: Post again after kUploadStep.
+  bool awaits_disk() const { return upload_ != nullptr && !reading() && !landed(); }
 
  private:
   static constexpr int kCookieBits = 8;  // of the piece's place in landed_
   static_assert(kPiecesInFlightMax <= 1 << kCookieBits);
 
   uint64_t PieceLength(uint64_t offset) const;
+  bool LogRest(absl::Time now);
 
   TableAccess& tables_;
   const rdma::PutBody body_;
@@ -101,6 +112,10 @@ class Rendezvous {
   size_t reading_ = 0;                      // READs that have not ended
   std::bitset<kPiecesInFlightMax> landed_;  // by the piece's number, modulo
   index::BytesHasher hasher_;               // of the value alone
+  std::unique_ptr<ValueUpload>
+      upload_;               // null: the value is logged when it is published, if at all
+  absl::Status log_status_;  // of the log's last answer
+  absl::Time finish_retry_at_ = absl::InfinitePast();
 };
 
 }  // namespace osprey::server

@@ -84,6 +84,11 @@ Answer AnswerOf(const absl::Status& refusal) {
   return AnswerOf(refusal.code(), refusal.message(), ReasonOf(refusal));
 }
 
+Answer AnswerOfLog(const absl::Status& refusal) {
+  return AnswerOf(refusal.code(), refusal.message(),
+                  absl::IsResourceExhausted(refusal) ? WireReason::kDiskFull : WireReason::kNone);
+}
+
 Answer AnswerOfNumber(int64_t number, uint64_t version) {
   Answer answer = AnswerOf(absl::StatusCode::kOk, absl::StrCat(number));
   answer.has_number = true;

@@ -65,6 +65,8 @@ Answer AnswerOf(absl::StatusCode code, absl::string_view text,
                 rdma::WireReason reason = rdma::WireReason::kNone);
 // Of a refused write: its status says which reason it has.
 Answer AnswerOf(const absl::Status& refusal);
+// Of a write that the log did not take (WriteLog::MayWrite, BeginUpload; ValueUpload::Log).
+Answer AnswerOfLog(const absl::Status& refusal);
 // Of a write.
 inline Answer AnswerOf(const index::WriteResult& result) {
   Answer answer;

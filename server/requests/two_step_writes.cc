@@ -223,12 +223,17 @@ Verdict DecidePublish(index::Table& table, const index::HashedKey& key, Decision
 }  // namespace
 
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
-                                       absl::string_view key, const index::Condition& condition,
+                                       const ValueUpload* upload, absl::string_view key,
+                                       const index::Condition& condition,
                                        const index::Lifetime& lifetime, absl::Time now) {
   const index::HashedKey hashed{key, tables.HashOf(key)};
   LockedTable table = tables.At(tables.PartitionOf(hashed.hash));
-  if (!InTwoSteps(tables))
-    return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  if (!InTwoSteps(tables)) {
+    if (upload != nullptr) table.changes()->SetUpload(upload);
+    Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+    if (upload != nullptr) table.changes()->SetUpload(nullptr);
+    return answer;
+  }
   PartitionChanges& changes = *table.changes();
   if (changes.IsPending(hashed.hash.bits)) return absl::nullopt;
   Decision asked;
@@ -241,7 +246,9 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     return std::move(verdict.refusal);
   }
   const Decision& decision = *verdict.decision;
+  changes.SetUpload(upload);
   Report(decision, hashed, changes);
+  changes.SetUpload(nullptr);
   const absl::Status committed = CommitReleased(tables, table);
   changes.EndPending(hashed.hash.bits);
   if (!committed.ok()) {

@@ -65,9 +65,11 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
              PartitionChanges& changes, absl::Time now);
 
 // Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
-// in a later turn. `tables` has the log, and the write (set_write). REQUIRES: nothing is held.
+// after kPendingStep. `tables` has the log, and the write (set_write). `upload` is the value's, and
+// may be null. REQUIRES: nothing is held.
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
-                                       absl::string_view key, const index::Condition& condition,
+                                       const ValueUpload* upload, absl::string_view key,
+                                       const index::Condition& condition,
                                        const index::Lifetime& lifetime, absl::Time now);
 
 // --- Whole writes, which do as the server's log asks: in one step, or in two. `tables` has the log,

@@ -13,8 +13,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "index/layout/layout.h"
 #include "index/writer/changes.h"
 #include "rdma/wire/wire.h"
 #include "server/requests/sessions.h"
@@ -28,12 +32,40 @@ struct ClientWrite {
   rdma::Opcode opcode = rdma::Opcode::kPut;
 };
 
+// A write that waits for the disk goes on after this.
+inline constexpr absl::Duration kUploadStep() { return absl::Milliseconds(1); }
+
+// A long value that is on its way into a table. Its bytes go into the log as they arrive, without
+// the partition's lock. The put that follows names them (PartitionChanges::SetUpload).
+//
+//   BeginUpload ──> Log, Log, … ──> IsLogged ──> SetUpload, put, release of the lock ──> destroyed
+//
+// If it is destroyed earlier, what was logged counts for nothing. Thread rule: one thread, which
+// holds no lock of a partition.
+class ValueUpload {
+ public:
+  // What is left of its disk space is free for others. REQUIRES: a put that names it was made, and the
+  // lock was released; or no put names it.
+  virtual ~ValueUpload() = default;
+  // The first `arrived` bytes of `value` are there. Logs a bounded part of them, on return. `value`
+  // is the same in all calls, and stays where it is until the last one. Errors: RESOURCE_EXHAUSTED
+  // (the disk is full), or the log has failed. No later call succeeds.
+  virtual absl::Status Log(index::ByteSpan value, uint64_t arrived) = 0;
+  // All of the value is logged.
+  virtual bool IsLogged() const = 0;
+  // The disk is behind what uploads have logged. Further bytes should come later: again after
+  // kUploadStep.
+  virtual bool IsBehind() const = 0;
+};
+
 // The changes of one partition. Thread rule: the thread that holds the partition's lock.
 class PartitionChanges : public index::Changes {
  public:
   // The write of the changes that follow, until the lock is released; `write` must outlive that.
   // Its members may change in between. Evictions belong to no write.
   virtual void SetWrite(const ClientWrite* write) = 0;
+  // The puts that follow are of this upload's value, which is logged; null: of no upload's.
+  virtual void SetUpload(const ValueUpload* upload) = 0;
   // The write has this result, whatever was reported of it before. For a part of a flush, whose
   // deletes were reported under the same hold.
   virtual void OnResult(const Result& result) = 0;
@@ -61,6 +93,10 @@ class WriteLog {
   absl::Status MayWrite() const {
     return refuses_.load(std::memory_order_relaxed) ? Refusal() : absl::OkStatus();
   }
+  // Before the first byte of a value that comes in parts. Takes disk space for all of it. Null: it is
+  // so short that it is logged with its put. Errors: RESOURCE_EXHAUSTED (the disk has no room for
+  // it; nothing was changed), or the log has failed.
+  virtual absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) = 0;
   // Returns when all changes reported before are as durable as the server promises. Errors: a write
   // or sync failed. No answer may leave from then on, and the server has to end.
   virtual absl::Status Commit() = 0;

@@ -90,9 +90,12 @@ Log::Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> 
       synced_(last_record) {}
 
 absl::Status Log::CheckSpace(uint64_t bytes) const {
+  return CheckFree(bytes + checkpoint_bytes_.load() + reserved_bytes_.load());
+}
+
+absl::Status Log::CheckFree(uint64_t needed) const {
   const absl::StatusOr<uint64_t> free = directory_.files().FreeBytes();
   if (!free.ok()) return free.status();
-  const uint64_t needed = bytes + checkpoint_bytes_.load() + reserved_bytes_.load();
   if (*free >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the disk is too full for the log: ", *free, " bytes are free, and ", needed,
@@ -109,9 +112,14 @@ absl::StatusOr<uint64_t> Log::Append(absl::Span<const NewRecord> records) {
 
 bool Log::HasRoom() const { return queue_.HasRoom(); }
 
+uint64_t Log::SpaceNeeded() const {
+  return 2 * options_.segment_bytes + options_.queue_bytes_max + checkpoint_bytes_.load() +
+         reserved_bytes_.load();
+}
+
 absl::Status Log::ReserveSpace(uint64_t bytes) {
   reserved_bytes_.fetch_add(bytes);
-  const absl::Status status = CheckSpace(options_.segment_bytes);
+  const absl::Status status = CheckFree(SpaceNeeded());
   if (!status.ok()) reserved_bytes_.fetch_sub(bytes);
   return status;
 }

@@ -101,8 +101,12 @@ class Log {
 
   // What the next checkpoint needs on the disk: a new segment is begun only while it fits as well.
   void SetCheckpointBytes(uint64_t bytes) { checkpoint_bytes_.store(bytes); }
-  // Before the first piece of a long value: takes disk space for all of them, or refuses as Append
-  // does. Released once the pieces are appended, or given up.
+  // Bytes that must be free on the disk for further writes: two segments, the queue, the next
+  // checkpoint, and what is reserved.
+  uint64_t SpaceNeeded() const;
+  // Takes disk space for records that follow, so that Append need not refuse them. Released as they
+  // are appended, or given up. Errors: RESOURCE_EXHAUSTED (less than SpaceNeeded() would be free),
+  // those of FileSystem.
   absl::Status ReserveSpace(uint64_t bytes);
   void ReleaseSpace(uint64_t bytes) { reserved_bytes_.fetch_sub(bytes); }
 
@@ -128,7 +132,10 @@ class Log {
   Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> chain, Segment current,
       uint64_t last_record);
 
+  // Whether the disk has so many free bytes, beside the next checkpoint and what is reserved.
   absl::Status CheckSpace(uint64_t bytes) const;
+  // Likewise, beside nothing.
+  absl::Status CheckFree(uint64_t needed) const;
   absl::Status WriteChunk(LogChunk& chunk);
   absl::Status BeginSegment();
   absl::Status SyncSegments(const std::optional<Segment>& old, const Segment& current);

@@ -42,6 +42,15 @@ SyncThread::Clock::time_point SyncThread::Kick() {
   return oldest;
 }
 
+void SyncThread::Hurry() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (kicked_at_ == Clock::time_point::max()) kicked_at_ = Clock::now();
+    hurried_ = true;
+  }
+  wake_.notify_one();
+}
+
 SyncThread::Clock::time_point SyncThread::oldest_unsynced() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::min(syncing_at_, kicked_at_);
@@ -53,7 +62,8 @@ void SyncThread::Run() {
     wake_.wait(lock, [this] { return stopping_ || kicked_at_ != Clock::time_point::max(); });
     if (kicked_at_ == Clock::time_point::max()) return;
     if (delay_ > Clock::duration::zero())
-      wake_.wait_until(lock, kicked_at_ + delay_, [this] { return stopping_; });
+      wake_.wait_until(lock, kicked_at_ + delay_, [this] { return stopping_ || hurried_; });
+    hurried_ = false;
     syncing_at_ = std::exchange(kicked_at_, Clock::time_point::max());
     lock.unlock();
     // An error is the log's: status() has it, and `progressed` was called.

@@ -2,8 +2,8 @@
 //
 //   log.Write(); sync_thread.Kick();        at the end of a turn that appended
 //
-// It calls Log::Sync at once (`delay` 0), or at latest `delay` after the first Kick that it has not
-// served. Kicks during a Sync share the next one. Log's `progressed` is called on this thread.
+// It calls Log::Sync at once (`delay` 0, or Hurry), or at latest `delay` after the first Kick that it
+// has not served. Kicks during a Sync share the next one. Log's `progressed` is called on this thread.
 //
 // Thread rule: all methods may run on any threads.
 
@@ -35,6 +35,8 @@ class SyncThread {
 
   // Syncs within the delay what was written before the call. Returns oldest_unsynced().
   Clock::time_point Kick();
+  // As Kick, without the delay.
+  void Hurry();
   // The time of the oldest Kick whose records are not synced; time_point::max() if there is none.
   // With --durability=async, nothing is acknowledged while it is --durability-lag ago.
   Clock::time_point oldest_unsynced() const;
@@ -48,6 +50,7 @@ class SyncThread {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
+  bool hurried_ = false;  // the next Sync begins without the delay
   Clock::time_point kicked_at_ = Clock::time_point::max();   // max(): no kick waits
   Clock::time_point syncing_at_ = Clock::time_point::max();  // of the kicks that a Sync serves
   pthread_t thread_ = {};

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -11,13 +12,16 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/client.h"
 #include "gtest/gtest.h"
+#include "tests/durability/chunks.h"
 #include "tests/durability/durable_history.h"
 #include "tests/durability/durable_load.h"
 #include "tests/support/split_mix64.h"
@@ -150,6 +154,74 @@ TEST_P(KilledServerTest, NoAcknowledgedWriteIsLost) {
   EXPECT_GE(verdict.operations, static_cast<uint64_t>(100 * lives));
   EXPECT_LE(verdict.unapplied, verdict.operations / 10);
   EXPECT_GE(checkpoints_, 1);
+}
+
+// Writes long values of a key one after the other, and reads them.
+class LongWriter {
+ public:
+  LongWriter(const std::string& uri, const std::string& key, uint64_t seed)
+      : key_(key), random_(seed), thread_([this, uri] { Run(uri); }) {}
+  ~LongWriter() { thread_.join(); }
+
+  void Stop() { stopped_ = true; }
+  int writes() const { return writes_; }
+
+ private:
+  void Run(const std::string& uri) {
+    Options options;
+    options.deadline = absl::Seconds(60);
+    const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri, options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    std::string expected;
+    for (int64_t number = 1; !stopped_; ++number) {
+      const bool appends = number > 1 && random_.Chance(40);
+      // Some cross the length from which values are logged in pieces.
+      const std::string chunk =
+          Chunk(number,
+                appends ? 2000 : (random_.Chance(20) ? 60'000 : 1'000'000) + random_.Below(10'000));
+      const absl::Status status =
+          appends ? (*client)->Append(key_, chunk).status() : (*client)->Put(key_, chunk).status();
+      ASSERT_TRUE(status.ok()) << status;
+      expected = absl::StrCat(appends ? expected : "", NameOfChunk(number));
+      const absl::StatusOr<Value> value = (*client)->Get(key_);
+      ASSERT_TRUE(value.ok()) << value.status();
+      ASSERT_EQ(NamesOfChunks(value->bytes).value_or("a torn value"), expected);
+      ++writes_;
+    }
+  }
+
+  const std::string key_;
+  SplitMix64 random_;
+  std::atomic<bool> stopped_{false};
+  std::atomic<int> writes_{0};
+  std::thread thread_;
+};
+
+// The server is killed while some of a long value is logged.
+TEST_P(KilledServerTest, NoAcknowledgedLongValueIsLost) {
+  SCOPED_TRACE(absl::StrCat("seed ", seed_));
+  const int lives = IsLong() ? 100 : 8 / kVolumeParts;
+  const std::string data = "--data-dir=" + directory_ + "/data";
+  ASSERT_NO_FATAL_FAILURE(Start({data, absl::StrCat("--pollers=", GetParam())}));
+  std::vector<std::unique_ptr<LongWriter>> writers;
+  for (int i = 0; i < 3; ++i) {
+    writers.push_back(std::make_unique<LongWriter>(server_->uri(), absl::StrCat("long", i),
+                                                   seed_ + static_cast<uint64_t>(i)));
+  }
+  for (int life = 0; life < lives; ++life) {
+    absl::SleepFor(absl::Milliseconds(100 + random_.Below(300)));
+    server_.reset();  // SIGKILL
+    ASSERT_NO_FATAL_FAILURE(
+        Start({data, absl::StrCat("--durability=", random_.Chance(50) ? "sync" : "async"),
+               absl::StrCat("--pollers=", GetParam()), "--checkpoint-log-bytes=8MiB"}));
+  }
+  for (const std::unique_ptr<LongWriter>& writer : writers) writer->Stop();
+  for (std::unique_ptr<LongWriter>& writer : writers) {
+    const int so_far = writer->writes();
+    EXPECT_GE(so_far, lives) << "void otherwise";
+    writer.reset();
+  }
+  EXPECT_EQ(server_->Stop(), 0) << server_->Log();
 }
 
 INSTANTIATE_TEST_SUITE_P(Pollers, KilledServerTest, ::testing::Values(1, 2));

@@ -1,5 +1,6 @@
 #include "tests/server/fake_log.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -46,13 +47,47 @@ void AddContents(const index::Table& table, uint64_t now_ns, Contents& contents)
 
 }  // namespace
 
+// Keeps what it logged, so that a value that moves or changes meanwhile is noticed.
+class FakeLog::Upload final : public ValueUpload {
+ public:
+  Upload(FakeLog& log, uint64_t bytes) : log_(log), bytes_(bytes) { ++log_.uploads_; }
+  ~Upload() override { --log_.uploads_; }
+
+  absl::Status Log(index::ByteSpan value, uint64_t arrived) override {
+    EXPECT_EQ(value.size(), bytes_);
+    EXPECT_GE(arrived, logged_.size());
+    EXPECT_TRUE(failed_.ok()) << "it goes on after an error";
+    failed_ = log_.upload_error;
+    if (!failed_.ok()) return failed_;
+    const uint64_t bytes = std::min(arrived - logged_.size(), log_.upload_step_bytes);
+    logged_ += TextOf(value.subspan(logged_.size(), bytes));
+    log_.uploaded_bytes_ += bytes;
+    return absl::OkStatus();
+  }
+  bool IsLogged() const override { return logged_.size() == bytes_; }
+  bool IsBehind() const override { return log_.is_behind; }
+  const std::string& logged() const { return logged_; }
+
+ private:
+  FakeLog& log_;
+  const uint64_t bytes_;
+  std::string logged_;
+  absl::Status failed_;
+};
+
 class FakeLog::Partition final : public PartitionChanges {
  public:
   explicit Partition(FakeLog& log) : log_(log) {}
 
   void SetWrite(const ClientWrite* write) override { write_ = write; }
+  void SetUpload(const ValueUpload* upload) override {
+    upload_ = static_cast<const Upload*>(upload);
+  }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override {
+    if (upload_ != nullptr) {
+      EXPECT_EQ(upload_->logged(), TextOf(value)) << key;
+    }
     Add({LoggedChange::Kind::kPut, std::string(key), TextOf(value), version, expiry_ns, {}, {}});
   }
   void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override {
@@ -72,6 +107,7 @@ class FakeLog::Partition final : public PartitionChanges {
     group_.push_back(std::move(change));
   }
   void OnRelease() override {
+    EXPECT_EQ(upload_, nullptr) << "a later put would be of this upload";
     if (!group_.empty()) log_.Append(std::exchange(group_, {}));
   }
   void BeginPending(uint64_t hash) override {
@@ -101,7 +137,8 @@ class FakeLog::Partition final : public PartitionChanges {
 
   FakeLog& log_;
   const ClientWrite* write_ = nullptr;
-  bool begun_ = false;  // the next change's key is pending
+  const Upload* upload_ = nullptr;  // of the puts that follow
+  bool begun_ = false;              // the next change's key is pending
   std::set<uint64_t> pending_;
   std::vector<LoggedChange> group_;
 };
@@ -115,6 +152,7 @@ FakeLog::FakeLog(bool awaits_sync, uint32_t partitions)
 FakeLog::~FakeLog() {
   if (!commit_error.ok()) return;  // then changes stay pending, and the server ends
   for (const auto& partition : partitions_) EXPECT_EQ(partition->pending(), 0u);
+  EXPECT_EQ(uploads_, 0);
 }
 
 HarnessOptions FakeLog::Options() {
@@ -134,6 +172,12 @@ size_t FakeLog::pending() const {
 void FakeLog::Append(std::vector<LoggedChange> group) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (LoggedChange& change : group) log_.push_back(std::move(change));
+}
+
+absl::StatusOr<std::unique_ptr<ValueUpload>> FakeLog::BeginUpload(uint64_t value_bytes) {
+  if (value_bytes < kUploadBytesMin) return std::unique_ptr<ValueUpload>();
+  if (!begin_error.ok()) return begin_error;
+  return std::make_unique<Upload>(*this, value_bytes);
 }
 
 absl::Status FakeLog::Commit() {

@@ -51,7 +51,21 @@ class FakeLog final : public WriteLog {
   bool AwaitsSync() const override { return awaits_sync_; }
   // Whether writes are refused with RESOURCE_EXHAUSTED.
   void RefuseAll(bool refuse) { RefuseWrites(refuse); }
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) override;
   absl::Status Commit() override;
+
+  // Of values from here on BeginUpload returns an upload.
+  static constexpr uint64_t kUploadBytesMin = 64 << 10;
+  // An upload logs at most so many bytes a call.
+  uint64_t upload_step_bytes = UINT64_MAX;
+  // What uploads say of the disk.
+  bool is_behind = false;
+  // From now on no upload begins, or none goes on.
+  absl::Status begin_error, upload_error;
+  // Uploads that began and have not ended.
+  int uploads() const { return uploads_; }
+  // Bytes that they logged.
+  uint64_t uploaded_bytes() const { return uploaded_bytes_; }
 
   absl::Status commit_error;
   // Called by a Commit that has changes to commit, but not within another one's call.
@@ -72,6 +86,7 @@ class FakeLog final : public WriteLog {
   absl::Status Refusal() const override { return absl::ResourceExhaustedError("the disk is full"); }
 
   class Partition;
+  class Upload;
 
   void Append(std::vector<LoggedChange> group);
 
@@ -80,6 +95,8 @@ class FakeLog final : public WriteLog {
   std::vector<std::unique_ptr<Partition>> partitions_;
   std::atomic<int> commits_{0};
   std::atomic<bool> in_commit_{false};
+  std::atomic<int> uploads_{0};
+  std::atomic<uint64_t> uploaded_bytes_{0};
 
   mutable std::mutex mutex_;
   std::vector<LoggedChange> log_;

@@ -79,10 +79,12 @@ class ServerHarness {
   void Settle();
   // Advances the time in steps, with turns between.
   void Advance(absl::Duration duration, absl::Duration step = absl::Milliseconds(50));
-  // Lets time pass, and takes some turns. Unlike after Advance there may be work left: a long APPEND
-  // that awaits room looks for it in each turn.
+  // Lets time pass, without a turn.
+  void PassTime(absl::Duration duration) { now_ += duration; }
+  // Likewise, and takes some turns. Unlike after Advance there may be work left: a long write for
+  // which something is evicted looks for room in each turn.
   void Wait(absl::Duration duration) {
-    now_ += duration;
+    PassTime(duration);
     for (int turn = 0; turn < 20; ++turn) Turn();
   }
 

@@ -67,6 +67,17 @@ TEST_F(TimerQueueTest, TimesThatAreCloseTogetherBecomeOneAndNoneComesTooEarly) {
   EXPECT_THAT(DueAt(40), ElementsAre('a', 'b'));
 }
 
+TEST_F(TimerQueueTest, ATimeThatIsExactIsNotRounded) {
+  timers_.Set(a_, At(100));
+  timers_.SetExactly(a_, At(81));
+  EXPECT_EQ(timers_.next(), At(81));
+  timers_.SetExactly(a_, At(85));
+  timers_.Set(a_, At(81));
+  EXPECT_EQ(timers_.next(), At(81));
+  EXPECT_THAT(DueAt(80), IsEmpty());
+  EXPECT_THAT(DueAt(81), ElementsAre('a'));
+}
+
 TEST_F(TimerQueueTest, WhatWasTakenOrRemovedComesOnlyWhenItIsSetAgain) {
   timers_.Set(a_, At(20));
   timers_.Set(b_, At(20));

@@ -37,7 +37,7 @@ inline void Connection::InEstablished(const Input& input, absl::Time now) {
       return LeaveWhenAnswered(now);
     case Input::Kind::kTime:
       replies_.Flush(now);
-      if (now >= writes_.room_retry_at()) AdvanceWrites(now);
+      if (now >= writes_.retry_at()) AdvanceWrites(now);
       return liveness_.Check(now);
     case Input::Kind::kConnected:
     case Input::Kind::kFenced:
@@ -71,7 +71,7 @@ void Connection::InDraining(const Input& input, absl::Time now) {
       return TakeFrame(input.frame, now);
     case Input::Kind::kTime:
       replies_.Flush(now);
-      if (now >= writes_.room_retry_at()) AdvanceWrites(now);
+      if (now >= writes_.retry_at()) AdvanceWrites(now);
       liveness_.Check(now);
       return LeaveWhenAnswered(now);
     case Input::Kind::kStop:
@@ -166,7 +166,7 @@ absl::Time Connection::deadline() const {
       return handshake_.deadline();
     case State::kEstablished:
     case State::kDraining:
-      return std::min({liveness_.deadline(), replies_.deadline(), writes_.room_retry_at()});
+      return std::min({liveness_.deadline(), replies_.deadline(), writes_.retry_at()});
     case State::kLeaving:
       return leaving_since_ + kDisconnectNoticeGrace();
     case State::kClosing:

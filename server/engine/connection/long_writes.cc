@@ -37,6 +37,7 @@ void LongWrites::Append(const KeyedRequest& request) {
     return lifecycle_.Malformed("more requests under way than requests_max");
   ++shared_.counters.long_appends;
   appends_.push_back(std::make_unique<LongAppend>(request));
+  is_append_due_ |= appends_.size() == 1;
 }
 
 // Advances the oldest first. It finishes those that have landed, reserves space for those next in
@@ -45,13 +46,26 @@ void LongWrites::Append(const KeyedRequest& request) {
 void LongWrites::Advance(absl::Time now) {
   turn_.Enter();
   StepRendezvous(now);
+  PlanAppend(now);
   turn_.ChargeEffort();
+}
+
+// When the append in progress takes its next step.
+void LongWrites::PlanAppend(absl::Time now) {
+  retry_at_ = rendezvous_retry_at_;
+  if (appends_.empty()) {
+    is_append_due_ = false;
+    return;
+  }
+  const absl::Time next = appends_.front()->retry_at();
+  is_append_due_ = next <= now;
+  if (!is_append_due_) retry_at_ = std::min(retry_at_, next);
 }
 
 void LongWrites::StepRendezvous(absl::Time now) {
   uint64_t reserved_bytes = 0;
   awaits_room_ = false;
-  room_retry_at_ = absl::InfiniteFuture();
+  rendezvous_retry_at_ = absl::InfiniteFuture();
   for (size_t i = 0; i < rendezvous_.size() && !lifecycle_.closing();) {
     Rendezvous& rendezvous = *rendezvous_[i];
     // Making space may be expensive. It continues in a turn of its own.
@@ -61,13 +75,7 @@ void LongWrites::StepRendezvous(absl::Time now) {
       return;
     }
     absl::optional<Answer> answer;
-    if (rendezvous.landed()) {
-      answer = Finish(rendezvous, now);
-      if (!answer.has_value()) {
-        awaits_room_ = true;  // again in the next turn
-        return;
-      }
-    } else if (!rendezvous.reserved()) {
+    if (!rendezvous.reserved()) {
       // A single value may have any length.
       const bool fits = rendezvous.value_length() <= kReservedBytesMax &&
                         reserved_bytes <= kReservedBytesMax - rendezvous.value_length();
@@ -77,10 +85,12 @@ void LongWrites::StepRendezvous(absl::Time now) {
         ++shared_.counters.rendezvous_aborted;
         answer = AnswerOf(reserved.status());
       } else if (!*reserved) {
-        awaits_room_ = rendezvous.room_retry_at() <= now;
-        if (!awaits_room_) room_retry_at_ = rendezvous.room_retry_at();
-        return;
+        return AwaitRetry(rendezvous.room_retry_at(), now);
       }
+    }
+    if (rendezvous.landed()) {
+      answer = Finish(rendezvous, now);
+      if (!answer.has_value()) return AwaitRetry(rendezvous.finish_retry_at(), now);
     }
     if (answer.has_value()) {
       const uint64_t sequence = rendezvous.sequence();
@@ -90,7 +100,17 @@ void LongWrites::StepRendezvous(absl::Time now) {
     }
     reserved_bytes += rendezvous.value_length();
     if (!PostReads(rendezvous)) return;
+    if (rendezvous.awaits_disk()) rendezvous_retry_at_ = now + kUploadStep();
     ++i;
+  }
+}
+
+// The rendezvous are stepped again then: in the next turn, if it is not later than `now`.
+void LongWrites::AwaitRetry(absl::Time at, absl::Time now) {
+  if (at <= now) {
+    awaits_room_ = true;
+  } else {
+    rendezvous_retry_at_ = std::min(rendezvous_retry_at_, at);
   }
 }
 
@@ -139,7 +159,7 @@ bool LongWrites::OnReadDone(uint64_t cookie, const absl::Status& status) {
 
 void LongWrites::Work(absl::Time now) {
   if (awaits_room_) Advance(now);
-  if (!appends_.empty() && !lifecycle_.closing()) StepAppend(now);
+  if (is_append_due_ && !lifecycle_.closing()) StepAppend(now);
   turn_.ChargeEffort();
 }
 
@@ -148,16 +168,17 @@ void LongWrites::StepAppend(absl::Time now) {
       {replies_.session_id(), appends_.front()->sequence(), rdma::Opcode::kAppend});
   const absl::optional<Answer> answer =
       appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
-  if (!answer.has_value()) return;
+  if (!answer.has_value()) return PlanAppend(now);
   const uint64_t sequence = appends_.front()->sequence();
   appends_.pop_front();
+  PlanAppend(now);
   replies_.AnswerWrite(sequence, *answer, now);
 }
 
 // appends_ stay until the end, since returning their space takes a lock.
 void LongWrites::Stop() {
-  awaits_room_ = false;
-  room_retry_at_ = absl::InfiniteFuture();
+  awaits_room_ = is_append_due_ = false;
+  retry_at_ = absl::InfiniteFuture();
 }
 
 void LongWrites::End() {

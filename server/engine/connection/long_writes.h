@@ -6,6 +6,8 @@
 //             '──> a later turn ──>────'
 //   Append ──> a step a turn ──> … ──> answer
 //
+// A write that waits for the disk or for another write goes on at retry_at().
+//
 // Rendezvous advance together, the oldest first; appends one after the other. Thread rule: the
 // engine's thread.
 
@@ -63,12 +65,12 @@ class LongWrites {
   // A READ of a value ended. False if it failed, which closes the connection. Otherwise Advance is
   // due, unless the connection is closing.
   bool OnReadDone(uint64_t cookie, const absl::Status& status);
-  // Advances the rendezvous. Due after a READ ended, and at room_retry_at().
+  // Advances the rendezvous. Due after a READ ended, and at retry_at().
   void Advance(absl::Time now);
-  absl::Time room_retry_at() const { return room_retry_at_; }
+  absl::Time retry_at() const { return retry_at_; }
 
   // Work, a bounded step, is due in each turn.
-  bool busy() const { return awaits_room_ || !appends_.empty(); }
+  bool busy() const { return awaits_room_ || is_append_due_; }
   // REQUIRES: TurnBudget::Enter was called in this turn.
   void Work(absl::Time now);
 
@@ -83,6 +85,8 @@ class LongWrites {
   size_t size() const { return rendezvous_.size() + appends_.size(); }
   void StepRendezvous(absl::Time now);
   void StepAppend(absl::Time now);
+  void PlanAppend(absl::Time now);
+  void AwaitRetry(absl::Time at, absl::Time now);
   absl::optional<Answer> Finish(Rendezvous& rendezvous, absl::Time now);
   bool PostReads(Rendezvous& rendezvous);
 
@@ -95,10 +99,12 @@ class LongWrites {
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
   std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is in progress
   uint64_t rendezvous_numbers_ = 0;                      // the last one assigned
-  // The next rendezvous waits for space for its value. It is tried again in the next turn, or at
-  // room_retry_at_.
+  // The next rendezvous waits for space for its value, or is to be finished. It is tried again in the
+  // next turn, or at retry_at_.
   bool awaits_room_ = false;
-  absl::Time room_retry_at_ = absl::InfiniteFuture();
+  bool is_append_due_ = false;  // in the next turn; else at retry_at_, if there is one
+  absl::Time rendezvous_retry_at_ = absl::InfiniteFuture();
+  absl::Time retry_at_ = absl::InfiniteFuture();  // the earlier one
 };
 
 }  // namespace osprey::server

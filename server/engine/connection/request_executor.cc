@@ -88,8 +88,7 @@ void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
 // Announces a write to the log. False if it takes none, and the write has been answered.
 bool RequestExecutor::IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now) {
   if (const absl::Status status = shared_.write_log->MayWrite(); !status.ok()) {
-    replies_.AnswerWrite(
-        sequence, AnswerOf(status.code(), status.message(), rdma::WireReason::kDiskFull), now);
+    replies_.AnswerWrite(sequence, AnswerOfLog(status), now);
     return false;
   }
   shared_.tables.set_write({session_->id, sequence, opcode});

@@ -44,13 +44,11 @@ class TimerQueue {
     Timer& timer = thing.timer();
     if (at > timer.not_after) return;
     at = absl::UnixEpoch() + absl::Ceil(at - absl::UnixEpoch(), step_);
-    if (at >= timer.at) return;
-    Remove(thing);
-    if (timer.number == 0) timer.number = ++last_number_;
-    timer.at = at;
-    timer.not_after = at - step_;
-    queue_.emplace(std::make_pair(at, timer.number), &thing);
-    next_ = std::min(next_, at);
+    if (at < timer.at) Queue(thing, at, at - step_);
+  }
+  // Likewise, and not rounded: for the few that others wait for.
+  void SetExactly(Thing& thing, absl::Time at) {
+    if (at < thing.timer().at) Queue(thing, at, at);
   }
   void Remove(Thing& thing) {
     Timer& timer = thing.timer();
@@ -71,6 +69,16 @@ class TimerQueue {
   absl::Time next() const { return next_; }
 
  private:
+  void Queue(Thing& thing, absl::Time at, absl::Time not_after) {
+    Remove(thing);
+    Timer& timer = thing.timer();
+    if (timer.number == 0) timer.number = ++last_number_;
+    timer.at = at;
+    timer.not_after = not_after;
+    queue_.emplace(std::make_pair(at, timer.number), &thing);
+    next_ = std::min(next_, at);
+  }
+
   const absl::Duration step_;
   uint64_t last_number_ = 0;
   absl::btree_map<std::pair<absl::Time, uint64_t>, Thing*> queue_;

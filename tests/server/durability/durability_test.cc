@@ -255,18 +255,18 @@ TEST(DutyThreadTest, WritesGoOnOnceTheDiskHasSpaceAgain) {
   ASSERT_TRUE(server.Start().ok());
   DurabilityOptions options;
   options.log = [](absl::string_view) {};
-  disk.set_capacity(2 * options.segment_bytes);
+  disk.set_capacity(server.log().SpaceNeeded());  // and some bytes are used
   std::atomic<int> refusals{0};
   std::atomic<bool> goes_on{false};
   // On the thread, as all use of the disk.
   const auto refuse_writes = [&](bool refuse) {
     if (!refuse) goes_on = true;
-    if (refuse && ++refusals == 1) disk.set_capacity(8 * options.segment_bytes);
+    if (refuse && ++refusals == 1) disk.set_capacity(2 * server.log().SpaceNeeded());
   };
-  DutyThread duties(
-      {disk, server.directory(), server.log(), server.tables(), options, [] { return UINT64_MAX; },
-       refuse_writes, [](const absl::Status& status) { ADD_FAILURE() << status; }},
-      0, {});
+  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options,
+                     [] { return UINT64_MAX; }, [] { return false; }, refuse_writes,
+                     [](const absl::Status& status) { ADD_FAILURE() << status; }},
+                    0, {});
   ASSERT_TRUE(
       duties.Start([] { return absl::Now(); }, [] { return std::vector<SessionImage>(); }).ok());
   EXPECT_EQ(refusals, 1);

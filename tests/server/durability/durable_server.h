@@ -113,6 +113,7 @@ class DurableServer final : private PartitionChanges {
   }
 
   void SetWrite(const ClientWrite*) override {}
+  void SetUpload(const ValueUpload*) override {}
   void OnResult(const Result&) override {}
   void OnRelease() override {}
   void BeginPending(uint64_t) override {}

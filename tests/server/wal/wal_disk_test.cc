@@ -171,6 +171,22 @@ TEST_F(WalDiskTest, DelayedSyncComesInTime) {
   EXPECT_GE(SyncThread::Clock::now() - before, std::chrono::milliseconds(29));
 }
 
+TEST_F(WalDiskTest, HurriedSyncDoesNotWaitForTheDelay) {
+  Open(LogOptions());
+  const std::unique_ptr<SyncThread> sync_thread = *SyncThread::Start(*log_, std::chrono::hours(1));
+  const BodyPart part{BytesOfText("x"), false};
+  // The second one hurries a kick that waits.
+  for (uint64_t number = 1; number <= 2; ++number) {
+    ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+    ASSERT_EQ(log_->Write(), absl::OkStatus());
+    if (number == 2) sync_thread->Kick();
+    sync_thread->Hurry();
+    for (int step = 0; step < 20000 && log_->synced() < number; ++step)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(log_->synced(), number);
+  }
+}
+
 TEST_F(WalDiskTest, ErrorNamesTheSegment) {
   Open(LogOptions());
   const std::string value(100'000, 'v');

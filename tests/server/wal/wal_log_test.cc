@@ -133,11 +133,34 @@ TEST_F(WalLogTest, NoSegmentBeginsWithoutRoomForTheCheckpoint) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("the disk is too full for the log"));
   EXPECT_GT(taken, 5u);
-  EXPECT_EQ(log_->ReserveSpace(1).code(), absl::StatusCode::kResourceExhausted);
   // Nothing is lost, and the log goes on when there is space.
   EXPECT_EQ(log_->status(), absl::OkStatus());
   disk_.set_capacity(1 << 20);
   EXPECT_TRUE(Append("k", std::string(1000, 'v')).ok());
+}
+
+TEST_F(WalLogTest, ReservedSpaceIsKeptFromOthers) {
+  options_.queue_bytes_max = 8 << 10;
+  ASSERT_EQ(Open(), absl::OkStatus());
+  log_->SetCheckpointBytes(100 << 10);
+  uint64_t used = 0;
+  for (const std::string& name : disk_.Names()) used += disk_.SizeOf(name);
+  const uint64_t needed = log_->SpaceNeeded();
+  EXPECT_EQ(needed, 2 * options_.segment_bytes + options_.queue_bytes_max + (100 << 10));
+  disk_.set_capacity(used + needed + (50 << 10));
+  EXPECT_EQ(log_->ReserveSpace(51 << 10).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(log_->ReserveSpace(30 << 10), absl::OkStatus());
+  EXPECT_EQ(log_->SpaceNeeded(), needed + (30 << 10));
+  EXPECT_EQ(log_->ReserveSpace(21 << 10).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(log_->ReserveSpace(20 << 10), absl::OkStatus());
+  // All of it can be appended, and as much again is left.
+  for (int i = 0; i < 50; ++i) {
+    log_->ReleaseSpace(1 << 10);
+    ASSERT_TRUE(Append("k", std::string(800, 'v')).ok()) << i;
+    ASSERT_EQ(log_->Write(), absl::OkStatus());
+  }
+  EXPECT_EQ(log_->SpaceNeeded(), needed);
+  EXPECT_EQ(log_->ReserveSpace(40 << 10).code(), absl::StatusCode::kResourceExhausted);
 }
 
 // The disk does not have the queue's bytes yet, and looks as if it had room for more.
@@ -201,6 +224,29 @@ TEST_F(WalLogTest, LongValueComesBackInPieces) {
     ASSERT_EQ(Replay(**directory, visitor).status(), absl::OkStatus());
     const KeepingVisitor::Put& put = visitor.puts.back();
     EXPECT_EQ(*ReadValue(**directory, put.entry, put.pieces), value);
+  }
+}
+
+// Power is lost while a value's pieces come in: the tail ends with one that is torn, or lost.
+TEST_F(WalLogTest, TornPiecesOfAValueAreNothing) {
+  const std::string value(40000, 'v');
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(Open(), absl::OkStatus());
+    const size_t puts = visitor_.puts.size();
+    Put("before", "1");
+    for (size_t at = 0; at < value.size(); at += 10000) {
+      const BodyPart part{BytesOfText(value).subspan(at, 10000), true};
+      ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+    }
+    ASSERT_EQ(log_->Write(), absl::OkStatus());
+    Close();
+    disk_.LosePower();
+    ASSERT_EQ(Open(), absl::OkStatus());
+    EXPECT_EQ(visitor_.puts.size(), puts + 1);
+    Put("after", "2");
+    ASSERT_EQ(Open(), absl::OkStatus());
+    EXPECT_EQ(visitor_.puts.size(), puts + 2);
+    EXPECT_EQ(visitor_.puts.back().key, "after");
   }
 }
 
