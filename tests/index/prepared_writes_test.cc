@@ -240,6 +240,19 @@ TEST(PreparedWritesTest, KeysOfOneHomeAreDecidedWhileTheChainHasRoom) {
   for (Decided& one : f.decided) ExpectApplied(f, one);
 }
 
+// Leased keys are not evicted otherwise.
+TEST(PreparedWritesTest, InACacheANewKeyReplacesALeasedOne) {
+  PreparedFixture f(/*evict=*/true);
+  constexpr size_t kPlaces = (2 + kChainLinesMax) * kLineWordsUsable;
+  const std::vector<std::string> keys = KeysOfHome(7, kPlaces + 1, /*same_fingerprint=*/false);
+  for (size_t i = 0; i < kPlaces; ++i)
+    f.table->Lease(f.Put(keys[i], std::string(100, 'v')).slot, f.now + absl::Hours(1));
+  ASSERT_EQ(f.table->stats().keys, kPlaces);
+  ASSERT_TRUE(f.Decide(Kind::kPut, keys.back(), std::string(100, 'w'), {}).ok());
+  ExpectApplied(f, f.decided[0]);
+  EXPECT_EQ(f.table->evictions(), 1u);
+}
+
 // The longer value has room in the present item, but would have none in the line.
 TEST(PreparedWritesTest, AnItemThatIsCountedOnStaysAnItem) {
   PreparedFixture f;
