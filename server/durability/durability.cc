@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "index/layout/layout.h"
+#include "index/layout/test_hooks.h"
 #include "server/durability/checkpoint.h"
 #include "server/wal/disk/posix_file_system.h"
 #include "server/wal/format/entries.h"
@@ -34,14 +35,19 @@ absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(const std::string& 
                                                              DurabilityOptions options) {
   absl::StatusOr<std::unique_ptr<wal::FileSystem>> files = wal::OpenPosixFileSystem(directory);
   if (!files.ok()) return files.status();
-  absl::StatusOr<std::unique_ptr<wal::DataDirectory>> opened = wal::DataDirectory::Open(
-      **files, {partitions, /*server=*/0, options.random()}, options.random);
-  if (!opened.ok()) return opened.status();
-  return absl::WrapUnique(
-      new Durability(*std::move(files), *std::move(opened), std::move(options)));
+  return Open(std::shared_ptr<wal::FileSystem>(*std::move(files)), partitions, std::move(options));
 }
 
-Durability::Durability(std::unique_ptr<wal::FileSystem> files,
+absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(std::shared_ptr<wal::FileSystem> files,
+                                                             uint32_t partitions,
+                                                             DurabilityOptions options) {
+  absl::StatusOr<std::unique_ptr<wal::DataDirectory>> opened = wal::DataDirectory::Open(
+      *files, {partitions, /*server=*/0, options.random()}, options.random);
+  if (!opened.ok()) return opened.status();
+  return absl::WrapUnique(new Durability(std::move(files), *std::move(opened), std::move(options)));
+}
+
+Durability::Durability(std::shared_ptr<wal::FileSystem> files,
                        std::unique_ptr<wal::DataDirectory> directory, DurabilityOptions options)
     : files_(std::move(files)), directory_(std::move(directory)), options_(std::move(options)) {
   for (uint32_t i = 0; i < partitions(); ++i) {
@@ -66,7 +72,9 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   absl::StatusOr<Recovered> recovered = Recover(*directory_, tables, options);
   if (!recovered.ok()) return recovered.status();
   if (absl::Status status = CheckClock(recovered->end); !status.ok()) return status;
-  tables.RaiseVersions(std::max(recovered->end.version_ceiling, recovered->version_max));
+  const uint64_t ceiling =
+      index::IsMutant(index::Mutant::kCeilingForgotten) ? 0 : recovered->end.version_ceiling;
+  tables.RaiseVersions(std::max(ceiling, recovered->version_max));
   if (absl::Status status = StartLog(recovered->end); !status.ok()) return status;
   DurabilityStats stats;
   stats.mode = NameOf(options_.mode);
@@ -115,7 +123,7 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
   log_->SetCheckpointBytes(CheckpointBytesOf(tables_->stats()));
-  if (options_.mode == DurabilityMode::kAsync) {
+  if (options_.mode == DurabilityMode::kAsync && !options_.checkpoint_step) {
     absl::StatusOr<std::unique_ptr<wal::SyncThread>> thread =
         wal::SyncThread::Start(*log_, absl::ToChronoNanoseconds(options_.lag / 2));
     if (!thread.ok()) return thread.status();
@@ -171,6 +179,7 @@ absl::Status Durability::CommitSynced() {
   const uint64_t target = log_->appended();
   while (log_->synced() < target) {
     if (absl::Status status = log_->Write(); !status.ok()) return status;
+    if (index::IsMutant(index::Mutant::kCommitWithoutSync)) return absl::OkStatus();
     if (absl::Status status = log_->Sync(); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -179,6 +188,7 @@ absl::Status Durability::CommitSynced() {
 absl::Status Durability::CommitWritten() {
   if (log_->written() >= log_->appended()) return absl::OkStatus();
   if (absl::Status status = log_->Write(); !status.ok()) return status;
+  if (sync_thread_ == nullptr) return absl::OkStatus();
   const auto lag = absl::ToChronoNanoseconds(options_.lag);
   const auto is_late = [&](steady_clock::time_point oldest) {
     return oldest != steady_clock::time_point::max() && steady_clock::now() > oldest + lag;

@@ -48,6 +48,10 @@ class Durability : public WriteLog {
   static absl::StatusOr<std::unique_ptr<Durability>> Open(const std::string& directory,
                                                           uint32_t partitions,
                                                           DurabilityOptions options);
+  // Likewise of the directory that `files` is.
+  static absl::StatusOr<std::unique_ptr<Durability>> Open(std::shared_ptr<wal::FileSystem> files,
+                                                          uint32_t partitions,
+                                                          DurabilityOptions options);
   // Ends without a clean end, unless End was called.
   ~Durability() override = default;
 
@@ -83,8 +87,13 @@ class Durability : public WriteLog {
   // After Load; any thread. It waits for no disk.
   DurabilityStats stats() const;
 
+  // After Start, where options have checkpoint_step: what the thread does every 100 ms.
+  void RunDuties() { duties_->RunOnce(); }
+  // Null: Load did not come so far.
+  wal::Log* log() { return log_.get(); }
+
  private:
-  Durability(std::unique_ptr<wal::FileSystem> files, std::unique_ptr<wal::DataDirectory> directory,
+  Durability(std::shared_ptr<wal::FileSystem> files, std::unique_ptr<wal::DataDirectory> directory,
              DurabilityOptions options);
 
   absl::Status StartLog(const wal::LogEnd& end);
@@ -98,12 +107,12 @@ class Durability : public WriteLog {
   void AppendSession(wal::EntryKind kind, uint64_t session);
   void Fail(absl::Status status);
 
-  const std::unique_ptr<wal::FileSystem> files_;
+  const std::shared_ptr<wal::FileSystem> files_;
   const std::unique_ptr<wal::DataDirectory> directory_;
   const DurabilityOptions options_;
   std::vector<std::unique_ptr<ChangeLog>> changes_;
   std::unique_ptr<wal::Log> log_;
-  std::unique_ptr<wal::SyncThread> sync_thread_;  // async
+  std::unique_ptr<wal::SyncThread> sync_thread_;  // async, unless nothing has threads
   Tables* tables_ = nullptr;
   absl::Time clock_start_;
   std::atomic<uint64_t> late_commits_{0};

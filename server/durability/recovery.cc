@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "index/layout/test_hooks.h"
 #include "rdma/wire/wire.h"
 #include "server/durability/restorer.h"
 #include "server/durability/session_bytes.h"
@@ -366,7 +367,10 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
 
   Recovered recovered;
   recovered.end = *std::move(end);
-  for (auto& [id, image] : images) recovered.sessions.push_back(std::move(image));
+  for (auto& [id, image] : images) {
+    if (index::IsMutant(index::Mutant::kResultsNotRestored)) image.results.clear();
+    recovered.sessions.push_back(std::move(image));
+  }
   const index::TableStats stats = tables.stats();
   recovered.items = stats.keys;
   recovered.bytes = stats.key_bytes + stats.value_bytes;

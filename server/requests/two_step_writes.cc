@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "index/layout/test_hooks.h"
 #include "server/requests/request_values.h"
 
 namespace osprey::server {
@@ -90,6 +91,7 @@ namespace {
 // Reports that a reported write was not made, since it was answered so: the key is as it is now.
 void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
             const Answer& answer, uint64_t version, PartitionChanges& changes) {
+  if (index::IsMutant(index::Mutant::kRevocationNotLogged)) return;
   const ClientWrite none{0, 0, rdma::Opcode::kFlush};
   changes.SetWrite(&none);
   const absl::StatusOr<index::Table::View> present = table.Find(key);
