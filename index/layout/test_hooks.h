@@ -70,6 +70,14 @@ enum class Mutant {
   kServerClockSlewed,  // R8: the server judges expiries by a slewed clock
   kVersionsRepeat,     // W1: each incarnation counts its cas versions from 1
   kAckBeforePublish,   // W8: a PUT is answered before it is executed
+  // Its data directory (server/durability/README.md).
+  kReplyBeforeCommit,  // a reply leaves before its change is in the log
+  kCommitWithoutSync,  // … and before that is synced
+  kApplyBeforeCommit,  // sync: a change is READable before it is durable
+  kPendingNotAwaited,  // sync: a key has two pending changes
+  kEvictionNotLogged,
+  kResultsNotRestored,  // a repeated write is executed again by the next incarnation
+  kCeilingForgotten,    // the next incarnation gives out versions that were given out
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/types/optional.h"
+#include "index/layout/test_hooks.h"
 #include "server/durability/upload_log.h"
 #include "server/requests/decimal_int.h"
 #include "xxhash.h"
@@ -114,6 +115,7 @@ void ChangeLog::OnDelete(absl::string_view key, uint64_t version, uint64_t delet
 
 void ChangeLog::OnEvict(absl::string_view key, uint64_t version) {
   if (log_ == nullptr) return;  // while the table is loaded
+  if (index::IsMutant(index::Mutant::kEvictionNotLogged)) return;
   wal::Entry entry;
   entry.kind = wal::EntryKind::kDelete;
   entry.key = key;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "index/layout/layout.h"
+#include "index/layout/test_hooks.h"
 #include "server/durability/checkpoint.h"
 #include "server/wal/disk/posix_file_system.h"
 #include "server/wal/format/entries.h"
@@ -34,10 +35,10 @@ absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(const std::string& 
                                                              DurabilityOptions options) {
   absl::StatusOr<std::unique_ptr<wal::FileSystem>> files = wal::OpenPosixFileSystem(directory);
   if (!files.ok()) return files.status();
-  return Open(*std::move(files), partitions, std::move(options));
+  return Open(std::shared_ptr<wal::FileSystem>(*std::move(files)), partitions, std::move(options));
 }
 
-absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(std::unique_ptr<wal::FileSystem> files,
+absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(std::shared_ptr<wal::FileSystem> files,
                                                              uint32_t partitions,
                                                              DurabilityOptions options) {
   absl::StatusOr<std::unique_ptr<wal::DataDirectory>> opened = wal::DataDirectory::Open(
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Durability>> Durability::Open(std::unique_ptr<wal
   return absl::WrapUnique(new Durability(std::move(files), *std::move(opened), std::move(options)));
 }
 
-Durability::Durability(std::unique_ptr<wal::FileSystem> files,
+Durability::Durability(std::shared_ptr<wal::FileSystem> files,
                        std::unique_ptr<wal::DataDirectory> directory, DurabilityOptions options)
     : files_(std::move(files)),
       directory_(std::move(directory)),
@@ -75,7 +76,9 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   absl::StatusOr<Recovered> recovered = Recover(*directory_, tables, options);
   if (!recovered.ok()) return recovered.status();
   if (absl::Status status = CheckClock(recovered->end); !status.ok()) return status;
-  tables.RaiseVersions(std::max(recovered->end.version_ceiling, recovered->version_max));
+  const uint64_t ceiling =
+      index::IsMutant(index::Mutant::kCeilingForgotten) ? 0 : recovered->end.version_ceiling;
+  tables.RaiseVersions(std::max(ceiling, recovered->version_max));
   if (absl::Status status = StartLog(recovered->end); !status.ok()) return status;
   DurabilityStats stats;
   stats.mode = NameOf(options_.mode);
@@ -124,16 +127,18 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
   log_->SetCheckpointBytes(CheckpointBytesOf(tables_->stats()));
-  // Under sync it syncs only the pieces of long values. What awaits a sync syncs by itself.
-  const absl::Duration delay =
-      options_.mode == DurabilityMode::kAsync ? options_.lag / 2 : absl::ZeroDuration();
-  absl::StatusOr<std::unique_ptr<wal::SyncThread>> thread =
-      wal::SyncThread::Start(*log_, absl::ToChronoNanoseconds(delay));
-  if (!thread.ok()) return thread.status();
-  sync_thread_ = *std::move(thread);
+  if (!options_.checkpoint_step) {
+    // Under sync it syncs only the pieces of long values. What awaits a sync syncs by itself.
+    const absl::Duration delay =
+        options_.mode == DurabilityMode::kAsync ? options_.lag / 2 : absl::ZeroDuration();
+    absl::StatusOr<std::unique_ptr<wal::SyncThread>> thread =
+        wal::SyncThread::Start(*log_, absl::ToChronoNanoseconds(delay));
+    if (!thread.ok()) return thread.status();
+    sync_thread_ = *std::move(thread);
+  }
   if (absl::Status status = RaiseCeiling(); !status.ok()) return status;
   for (const std::unique_ptr<ChangeLog>& one : changes_) one->Start(*log_);
-  uploads_.Start(*log_, *sync_thread_);
+  uploads_.Start(*log_, sync_thread_.get());
   return absl::OkStatus();
 }
 
@@ -182,6 +187,7 @@ absl::Status Durability::CommitSynced() {
   const uint64_t target = log_->appended();
   while (log_->synced() < target) {
     if (absl::Status status = log_->Write(); !status.ok()) return status;
+    if (index::IsMutant(index::Mutant::kCommitWithoutSync)) return absl::OkStatus();
     if (absl::Status status = log_->Sync(); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -190,6 +196,7 @@ absl::Status Durability::CommitSynced() {
 absl::Status Durability::CommitWritten() {
   if (log_->written() >= log_->appended()) return absl::OkStatus();
   if (absl::Status status = log_->Write(); !status.ok()) return status;
+  if (sync_thread_ == nullptr) return absl::OkStatus();
   const auto lag = absl::ToChronoNanoseconds(options_.lag);
   const auto is_late = [&](steady_clock::time_point oldest) {
     return oldest != steady_clock::time_point::max() && steady_clock::now() > oldest + lag;

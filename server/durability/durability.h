@@ -49,8 +49,8 @@ class Durability : public WriteLog {
   static absl::StatusOr<std::unique_ptr<Durability>> Open(const std::string& directory,
                                                           uint32_t partitions,
                                                           DurabilityOptions options);
-  // Likewise in a directory of another file system.
-  static absl::StatusOr<std::unique_ptr<Durability>> Open(std::unique_ptr<wal::FileSystem> files,
+  // Likewise of the directory that `files` is.
+  static absl::StatusOr<std::unique_ptr<Durability>> Open(std::shared_ptr<wal::FileSystem> files,
                                                           uint32_t partitions,
                                                           DurabilityOptions options);
   // Ends without a clean end, unless End was called.
@@ -91,8 +91,13 @@ class Durability : public WriteLog {
   // After Load; any thread. It waits for no disk.
   DurabilityStats stats() const;
 
+  // After Start, where options have checkpoint_step: what the thread does every 100 ms.
+  void RunDuties() { duties_->RunOnce(); }
+  // Null: Load did not come so far.
+  wal::Log* log() { return log_.get(); }
+
  private:
-  Durability(std::unique_ptr<wal::FileSystem> files, std::unique_ptr<wal::DataDirectory> directory,
+  Durability(std::shared_ptr<wal::FileSystem> files, std::unique_ptr<wal::DataDirectory> directory,
              DurabilityOptions options);
 
   absl::Status StartLog(const wal::LogEnd& end);
@@ -106,12 +111,12 @@ class Durability : public WriteLog {
   void AppendSession(wal::EntryKind kind, uint64_t session);
   void Fail(absl::Status status);
 
-  const std::unique_ptr<wal::FileSystem> files_;
+  const std::shared_ptr<wal::FileSystem> files_;
   const std::unique_ptr<wal::DataDirectory> directory_;
   const DurabilityOptions options_;
   std::vector<std::unique_ptr<ChangeLog>> changes_;
   std::unique_ptr<wal::Log> log_;
-  std::unique_ptr<wal::SyncThread> sync_thread_;
+  std::unique_ptr<wal::SyncThread> sync_thread_;  // null: nothing has threads
   UploadLog uploads_;
   Tables* tables_ = nullptr;
   absl::Time clock_start_;

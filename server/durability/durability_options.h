@@ -24,6 +24,9 @@ struct DurabilityOptions {
   std::function<uint64_t()> random;  // 64 random bits, not 0; any thread
   // Log lines for people; any thread.
   std::function<void(absl::string_view)> log;
+  // For simulations in one thread, else empty. Then no thread is started: the caller calls
+  // Durability::RunDuties and Log::Sync, and this is called between the steps of a checkpoint.
+  std::function<void()> checkpoint_step;
 };
 
 }  // namespace osprey::server

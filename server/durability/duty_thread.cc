@@ -42,6 +42,7 @@ absl::Status DutyThread::Start(std::function<absl::Time()> now, Images images) {
   now_ = std::move(now);
   images_ = std::move(images);
   RunDuties();  // the time mark, before the first key expires in this life
+  if (data_.options.checkpoint_step) return absl::OkStatus();
   void* (*const run)(void*) = [](void* self) -> void* {
     static_cast<DutyThread*>(self)->Run();
     return nullptr;
@@ -74,11 +75,15 @@ DurabilityStats DutyThread::stats() const {
 
 void DutyThread::Run() {
   while (!stopping_) {
-    RunDuties();
-    if (IsCheckpointDue()) WriteCheckpoint();
+    RunOnce();
     std::unique_lock<std::mutex> lock(mutex_);
     wake_.wait_for(lock, kDutyPeriod, [this] { return stopping_.load(); });
   }
+}
+
+void DutyThread::RunOnce() {
+  RunDuties();
+  if (IsCheckpointDue()) WriteCheckpoint();
 }
 
 void DutyThread::RunDuties() {
@@ -164,6 +169,7 @@ void DutyThread::WriteCheckpoint() {
   };
   input.stop = &checkpoint_ends_;
   input.pause = [this](uint64_t) {
+    if (data_.options.checkpoint_step) return data_.options.checkpoint_step();
     if (steady_clock::now() >= duties_at_) RunDuties();
   };
   const steady_clock::time_point begun = steady_clock::now();

@@ -66,6 +66,8 @@ class DutyThread {
   // `now` and `images`: as for Durability::Start. The time mark is ahead of `now` on return. Errors:
   // RESOURCE_EXHAUSTED (no thread).
   absl::Status Start(std::function<absl::Time()> now, Images images);
+  // One round. REQUIRES: Start was called, and there is no thread (DurabilityOptions).
+  void RunOnce();
   // Ends a checkpoint early, and waits for the thread. A second call does nothing.
   void Stop();
 

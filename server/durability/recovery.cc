@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "index/layout/test_hooks.h"
 #include "rdma/wire/wire.h"
 #include "server/durability/restorer.h"
 #include "server/durability/session_bytes.h"
@@ -389,6 +390,7 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   recovered.end = *std::move(end);
   for (auto& [id, image] : images) {
     ForgetResults(image);
+    if (index::IsMutant(index::Mutant::kResultsNotRestored)) image.results.clear();
     recovered.sessions.push_back(std::move(image));
   }
   const index::TableStats stats = tables.stats();

@@ -69,7 +69,7 @@ void UploadLog::NotePiece(uint64_t record, uint64_t bytes) {
   const uint64_t mib = (before + bytes) >> kMibShift;
   if (before >> kMibShift == mib) return;
   records_[mib % kAheadMibMax] = record;
-  if (IsUnsynced(kAheadMibMax / 2)) sync_thread_->Hurry();
+  if (sync_thread_ != nullptr && IsUnsynced(kAheadMibMax / 2)) sync_thread_->Hurry();
 }
 
 // Whether the record of so many MiB of pieces ago is not synced.

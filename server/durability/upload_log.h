@@ -47,10 +47,10 @@ class UploadLog {
   // them. `failed` is called with the error of a write, which ends the server.
   UploadLog(uint64_t postponed_after, std::function<void(absl::Status)> failed)
       : postponed_after_(postponed_after), failed_(std::move(failed)) {}
-  // Both outlive this. Before the first upload.
-  void Start(wal::Log& log, wal::SyncThread& sync_thread) {
+  // Both outlive this. Before the first upload. No thread: there is no upload of kAheadMibMax.
+  void Start(wal::Log& log, wal::SyncThread* sync_thread) {
     log_ = &log;
-    sync_thread_ = &sync_thread;
+    sync_thread_ = sync_thread;
   }
 
   // As WriteLog::BeginUpload. This outlives the upload.

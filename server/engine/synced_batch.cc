@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
+#include "index/layout/test_hooks.h"
 #include "server/engine/connection/connection.h"
 
 namespace osprey::server {
@@ -32,6 +33,7 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
       access_.LetGo(/*wants_nothing=*/false);
       any |= !decided_[i].empty();
     }
+    if (index::IsMutant(index::Mutant::kApplyBeforeCommit)) ApplyAllPartitions(now);
     if (absl::Status status = log_.Commit(); !status.ok()) {
       for (const auto& some : left_) {
         for (const PartitionBatch::Request* request : some)
@@ -40,12 +42,7 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
       return status;
     }
     if (!any && some_left()) absl::SleepFor(kPendingStep());
-    for (uint32_t i = 0; i < access_.partitions(); ++i) {
-      if (decided_[i].empty()) continue;
-      (void)access_.Hold(i, /*wait=*/true);
-      ApplyAll(now);
-      access_.LetGo(/*wants_nothing=*/false);
-    }
+    ApplyAllPartitions(now);
   }
   return absl::OkStatus();
 }
@@ -60,6 +57,15 @@ bool SyncedBatch::HasToWait(const PartitionBatch::Request& request) const {
                      [hash](const Decided& one) { return one.request->hash.bits == hash; });
 }
 
+void SyncedBatch::ApplyAllPartitions(absl::Time now) {
+  for (uint32_t i = 0; i < access_.partitions(); ++i) {
+    if (decided_[i].empty()) continue;
+    (void)access_.Hold(i, /*wait=*/true);
+    ApplyAll(now);
+    access_.LetGo(/*wants_nothing=*/false);
+  }
+}
+
 // Leaves those in `some` that wait for another write of their key.
 void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now) {
   PartitionChanges& changes = *access_.changes();
@@ -67,7 +73,8 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
   absl::flat_hash_set<uint64_t> waiting_keys;  // their later requests wait, too
   for (const PartitionBatch::Request* request : some) {
     const uint64_t hash = request->hash.bits;
-    if (waiting_keys.contains(hash) || HasToWait(*request)) {
+    if ((waiting_keys.contains(hash) || HasToWait(*request)) &&
+        !index::IsMutant(index::Mutant::kPendingNotAwaited)) {
       waiting_keys.insert(hash);
       waiting.push_back(request);
       continue;

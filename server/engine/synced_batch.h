@@ -47,7 +47,8 @@ class SyncedBatch {
 
   bool HasToWait(const PartitionBatch::Request& request) const;
   void DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now);
-  void ApplyAll(absl::Time now);
+  void ApplyAllPartitions(absl::Time now);
+  void ApplyAll(absl::Time now);  // of the held one
 
   PartitionBatch& batch_;
   TableAccess& access_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "index/layout/test_hooks.h"
 #include "server/requests/request_values.h"
 
 namespace osprey::server {

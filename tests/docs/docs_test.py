@@ -325,9 +325,12 @@ def every_reason_has_an_entry():
 
 
 def every_mistake_is_in_the_table():
-    """tests/README.md has each Mutant, and the aim in which mutation_test looks for it."""
+    """tests/README.md has each Mutant, and the aim in which mutation_test looks for it, or that durable_simulation_test does."""
     enum = re.search(r"enum class Mutant \{(.*?)\};", read("index/layout/test_hooks.h"), re.S)[1]
     bugs = set(re.findall(r"^  (k\w+),", enum, re.M)) - {"kNone"}
+    durable = set(re.findall(r"MISTAKE\((k\w+)\)", read("tests/simulation/durable_simulation_test.cc")))
+    durable_rows = set(re.findall(r"^\| `(k\w+)` \|.*\| `durable_simulation_test` \|", read("tests/README.md"), re.M))
+    bugs -= durable & durable_rows
     aims = dict(re.findall(r"BUG\((k\w+),\s*k(\w+)\)", read("tests/simulation/mutation_test.cc")))
     rows = dict(re.findall(r"^\| `(k\w+)` \|.*`mutation_test`, aim ([\w-]+) \|", read("tests/README.md"), re.M))
     wrong = [f"tests/README.md: no row for {bug}" for bug in sorted(bugs - rows.keys())]
@@ -337,6 +340,7 @@ def every_mistake_is_in_the_table():
         aim = re.sub(r"(?<!^)([A-Z])", r"-\1", aims[bug]).lower()
         if rows[bug] != aim:
             wrong.append(f"tests/README.md: mutation_test looks for {bug} with aim {aim}, not {rows[bug]}")
+    wrong += [f"tests/README.md: not both a row and a test: {name}" for name in sorted(durable ^ durable_rows)]
     wrong += every_mistake_of_the_log_is_in_the_table()
     return wrong if len(bugs) > 30 else [f"only {len(bugs)} mistakes were found: is Mutant declared in another way now?"]
 

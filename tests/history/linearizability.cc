@@ -233,7 +233,8 @@ class Checker {
 
   // A write that was given up is lost with its server.
   static bool EndsWith(const Operation& op, const Operation& loss) {
-    return loss.kind == Kind::kLoss && IsUnknown(op) && op.returned < loss.call;
+    return (loss.kind == Kind::kLoss || loss.kind == Kind::kRestart) && IsUnknown(op) &&
+           op.returned < loss.call;
   }
 
   // Interchangeable writes.

@@ -37,6 +37,7 @@ struct Operation {
     kPersist,
     // No operations:
     kLoss,     // the server, all keys and its pending writes were lost
+    kRestart,  // the server and its pending writes were lost, and no key
     kEvicted,  // the key was evicted
   };
   enum class Outcome {
@@ -46,7 +47,7 @@ struct Operation {
     kWrong,      // another version, or not a number
     kUnapplied,  // failed without effect
     // Failed, and may have taken effect at any time since the call, while the server lives that may
-    // have received it: until the first kLoss after its return.
+    // have received it: until the first kLoss or kRestart after its return.
     kUnknown,
   };
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();

@@ -158,6 +158,8 @@ void Apply(const Operation& op, const Numbers& numbers, const State& state, int6
     case Kind::kEvicted:
       after.push_back(State());
       return;
+    case Kind::kRestart:
+      return unchanged();
     case Kind::kExpire:
     case Kind::kPersist:
       if (!state.present) {
@@ -218,6 +220,8 @@ const char* NameOf(Kind kind) {
       return "persist";
     case Kind::kLoss:
       return "loss";
+    case Kind::kRestart:
+      return "restart";
     case Kind::kEvicted:
       return "evicted";
   }
@@ -261,6 +265,7 @@ bool StoresValue(Kind kind) {
     case Kind::kExpire:
     case Kind::kPersist:
     case Kind::kLoss:
+    case Kind::kRestart:
     case Kind::kEvicted:
       return false;
   }

@@ -28,12 +28,17 @@ using Outcome = Operation::Outcome;
 constexpr int64_t kNever = Operation::kNever;
 constexpr uint64_t kOperationsMax = 6;
 
-constexpr Kind kKinds[] = {Kind::kGet,         Kind::kPut,          Kind::kPut,
-                           Kind::kDelete,      Kind::kDelete,       Kind::kLoss,
-                           Kind::kPutIfAbsent, Kind::kPutIfVersion, Kind::kGet,
-                           Kind::kExists,      Kind::kPut,          Kind::kDeleteIfVersion,
-                           Kind::kIncrement,   Kind::kAppend,       Kind::kExpire,
-                           Kind::kPersist,     Kind::kIncrement,    Kind::kEvicted};
+constexpr Kind kKinds[] = {
+    Kind::kGet,       Kind::kPut,     Kind::kPut,         Kind::kDelete,
+    Kind::kDelete,    Kind::kLoss,    Kind::kPutIfAbsent, Kind::kPutIfVersion,
+    Kind::kGet,       Kind::kExists,  Kind::kPut,         Kind::kDeleteIfVersion,
+    Kind::kIncrement, Kind::kAppend,  Kind::kExpire,      Kind::kPersist,
+    Kind::kIncrement, Kind::kEvicted, Kind::kRestart};
+
+// The server and its pending writes are lost.
+bool IsLoss(const Operation& op) { return op.kind == Kind::kLoss || op.kind == Kind::kRestart; }
+// Not of a client.
+bool IsNoOperation(const Operation& op) { return IsLoss(op) || op.kind == Kind::kEvicted; }
 
 // --- A key ---------------------------------------------------------------------------------------
 
@@ -107,6 +112,8 @@ Effect Execute(const Operation& op, const Key& key, bool agrees, int64_t last, u
     case Kind::kLoss:
     case Kind::kEvicted:
       return {std::nullopt, Outcome::kOk, ""};
+    case Kind::kRestart:
+      return {key, Outcome::kOk, ""};
   }
   return absent;
 }
@@ -144,7 +151,7 @@ class EveryOrder {
       if ((left >> i & 1) == 0 || from > last) continue;
       uint32_t rest = left & ~(1u << i);
       // Writes that were given up before the server's loss must have taken effect before it.
-      if (history_[i].kind == Kind::kLoss) {
+      if (IsLoss(history_[i])) {
         const bool forgets =
             std::any_of(history_.begin(), history_.end(), [&](const Operation& op) {
               return (rest >> (&op - history_.data()) & 1) != 0 &&
@@ -221,8 +228,7 @@ class Making {
     // between.
     for (Operation& op : history) {
       if (op.outcome == Outcome::kUnknown && rng_.Chance(50) &&
-          std::none_of(history.begin(), history.end(),
-                       [](const Operation& o) { return o.kind == Kind::kLoss; })) {
+          std::none_of(history.begin(), history.end(), IsLoss)) {
         op.returned = op.call + static_cast<int64_t>(rng_.Below(3));
       }
     }
@@ -265,7 +271,7 @@ class Making {
     if (key_ && key_->end_from <= instant) key_.reset();
     const bool conditional = op.kind == Kind::kPutIfVersion || op.kind == Kind::kDeleteIfVersion;
     if (conditional) op.if_version = 1 + (rng_.Chance(70) ? versions_ - 1 : rng_.Below(3));
-    const bool no_operation = op.kind == Kind::kLoss || op.kind == Kind::kEvicted;
+    const bool no_operation = IsNoOperation(op);
     if (!no_operation && rng_.Chance(8)) {
       op.outcome = Outcome::kUnapplied;
       return;
@@ -312,7 +318,7 @@ void Spoil(std::vector<Operation>& history, SplitMix64& rng) {
       op.version = rng.Below(4);
       break;
     case 2:
-      if (op.kind != Kind::kLoss && op.kind != Kind::kEvicted) op.outcome = outcomes[rng.Below(5)];
+      if (!IsNoOperation(op)) op.outcome = outcomes[rng.Below(5)];
       break;
     case 3:
       op.call = 1 + static_cast<int64_t>(rng.Below(16));

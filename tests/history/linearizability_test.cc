@@ -156,6 +156,13 @@ TEST(LinearizabilityTest, AWriteOfUnknownEndGoesWithTheServerThatHadIt) {
   EXPECT_FALSE(Accepts({unknown, loss, Miss(21, 22), Get(23, 24, "u")}));
   // The client still retried it when there was a new server.
   EXPECT_TRUE(Accepts({Put(0, 15, "u", 0, Outcome::kUnknown), loss, Get(21, 22, "u")}));
+  // It keeps the keys, and its pending writes are lost.
+  const Operation restart = Op(Kind::kRestart, 10, 20, Outcome::kOk);
+  EXPECT_TRUE(Accepts({unknown, restart, Miss(21, 22)}));
+  EXPECT_TRUE(Accepts({unknown, restart, Get(21, 22, "u")}));
+  EXPECT_FALSE(Accepts({unknown, restart, Miss(21, 22), Get(23, 24, "u")}));
+  EXPECT_TRUE(Accepts({unknown, Miss(6, 7), Get(23, 24, "u")}));
+  EXPECT_FALSE(Accepts({Put(0, 1, "a"), restart, Miss(21, 22)}));
   // A key that was evicted: the server lives.
   const Operation evicted = Op(Kind::kEvicted, 10, 20, Outcome::kOk);
   EXPECT_TRUE(Accepts({Put(0, 1, "a"), unknown, evicted, Miss(21, 22), Get(23, 24, "u")}));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -185,6 +186,72 @@ TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
   EXPECT_EQ(view->expiry_ns, 0u);
   EXPECT_TRUE(RestoreDelete(*lives.after, "key", 20).ok());
   EXPECT_FALSE(lives.after->Find("key").ok());
+}
+
+TEST(ChangesTest, DeletionNamesTheVersionThatItEnded) {
+  TwoLives lives(1 << 20, false);
+  const WriteResult put = lives.table->Put("key", BytesOf("value"), {}, lives.Now());
+  const WriteResult deletion = lives.table->Delete("key", {}, lives.Now());
+  ASSERT_GT(deletion.version, put.version);
+  EXPECT_EQ(lives.recorder.changes.back().version, put.version);
+}
+
+// --- Writes in two steps ---------------------------------------------------------------------------
+
+std::vector<Flusher::Listed> ListAll(Table& table, uint64_t version_bound, uint64_t keys_max) {
+  std::vector<Flusher::Listed> all;
+  uint64_t cursor = 0;
+  do {
+    const Flusher::List list = table.ListFlush(cursor, version_bound, keys_max);
+    all.insert(all.end(), list.keys.begin(), list.keys.end());
+    cursor = list.cursor;
+  } while (cursor != 0);
+  return all;
+}
+
+TEST(TwoStepsTest, AFlushListsNoLaterKey) {
+  TwoLives lives(1 << 20, false);
+  const uint64_t bound = lives.table->Put("early", BytesOf("value"), {}, lives.Now()).version;
+  ASSERT_GT(lives.table->Put("later", BytesOf("value"), {}, lives.Now()).version, bound);
+  const std::vector<Flusher::Listed> listed = ListAll(*lives.table, bound, 100);
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0].key, "early");
+}
+
+TEST(TwoStepsTest, AFlushListsNoMoreKeysThanItMay) {
+  TwoLives lives(1 << 20, false);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(
+        lives.table->Put(absl::StrCat("key", i), BytesOf("v"), {}, lives.Now()).status.ok());
+    while (lives.table->GrowStep(lives.Now())) {
+    }
+  }
+  std::set<std::string> found;
+  uint64_t cursor = 0;
+  do {
+    const Flusher::List list = lives.table->ListFlush(cursor, kCasVersionMax, 64);
+    EXPECT_LE(list.keys.size(), 64u);
+    for (const Flusher::Listed& one : list.keys) found.insert(one.key);
+    cursor = list.cursor;
+  } while (cursor != 0);
+  EXPECT_EQ(found.size(), 1000u);
+}
+
+TEST(TwoStepsTest, ForeseesThatNoVersionIsLeft) {
+  RegionMemory memory(1 << 20);
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  options.cas_version = kCasVersionMax - 100;
+  const std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  WriteResult put;
+  for (int i = 0; i < 1000 && put.status.ok(); ++i) put = table->Put("key", BytesOf("v"), {}, now);
+  ASSERT_TRUE(IsVersionsUsedUp(put.status)) << put.status;
+  const Table::Forecast forecast =
+      table->Foresee({"key", HashKey("key", kTestSeed)}, {}, Lifetime::Forever(), now);
+  ASSERT_TRUE(forecast.refusal.has_value());
+  EXPECT_TRUE(IsVersionsUsedUp(forecast.refusal->status));
 }
 
 }  // namespace

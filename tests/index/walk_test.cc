@@ -24,8 +24,10 @@ constexpr uint64_t kStaying = 6000;
 std::string WalkKey(uint64_t i) { return absl::StrCat("key-", i); }
 
 struct WalkFixture {
-  explicit WalkFixture(uint64_t region_bytes = 16 << 20) : memory(region_bytes) {
+  explicit WalkFixture(uint64_t region_bytes = 16 << 20, bool evict = false)
+      : memory(region_bytes) {
     TableOptions options;
+    options.evict = evict;
     options.incarnation = kTestIncarnation;
     options.hash_seed = kTestSeed;
     options.clock = [this] { return TestTime(now); };
@@ -131,6 +133,18 @@ TEST(WalkTest, GivesKeysWithTheirValuesAndExpiries) {
   EXPECT_EQ(found["long"].value.size(), 200000u);
   EXPECT_EQ(found["mortal"].expiry_ns, mortal.expiry_ns);
   EXPECT_EQ(found["mortal"].version, mortal.version);
+}
+
+// Else a cache evicts keys in use first after a restart.
+TEST(WalkTest, GivesClockCounters) {
+  WalkFixture f(16 << 20, /*evict=*/true);
+  f.Put("cold", 300);
+  f.Put("hot", 300);
+  for (int i = 0; i < 10; ++i) f.table->Touch("hot");
+  std::map<std::string, uint8_t> clocks;
+  (void)f.table->Walk(0, UINT64_MAX,
+                      [&](const WalkedKey& key) { clocks[std::string(key.key)] = key.clock; });
+  EXPECT_GT(clocks["hot"], clocks["cold"]);
 }
 
 // Segments differ in depth by a few levels at most, so without the depths keys in this order meet

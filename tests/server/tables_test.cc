@@ -48,6 +48,20 @@ std::optional<std::string> Stored(TableAccess& access, absl::string_view key) {
   return std::string(reinterpret_cast<const char*>(view->value.data()), view->value.size());
 }
 
+// Of a table that has drawn versions ahead.
+TEST(TablesTest, AWriteAfterARaiseHasAHigherVersion) {
+  RegionMemory memory(4 << 20);
+  const std::unique_ptr<Tables> tables = Make(memory, 2);
+  TableAccess access(*tables);
+  const auto put = [&] { return access.For("key")->Put("key", Bytes("value"), {}, kNow).version; };
+  for (int i = 0; i < 20000; ++i) put();
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t raised = put() + 2;
+    tables->RaiseVersions(raised);
+    ASSERT_GT(put(), raised);
+  }
+}
+
 TEST(TablesTest, VersionsBeginWhereTheIncarnationSays) {
   std::set<uint64_t> starts;
   for (uint64_t incarnation = 1; incarnation <= 10'000; ++incarnation) {

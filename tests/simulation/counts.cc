@@ -8,6 +8,7 @@ struct Field {
   const char* name;
   uint64_t SimulationCounts::*count;
   uint64_t per_100_runs_min;
+  uint64_t per_100_durable_runs_min = 0;
 };
 
 constexpr Field kFields[] = {
@@ -52,7 +53,13 @@ constexpr Field kFields[] = {
     {"in pieces of 8 B", &SimulationCounts::of_8, 5},
     {"of 16 B", &SimulationCounts::of_16, 5},
     {"of 64 B", &SimulationCounts::of_64, 5},
-    {"histories", &SimulationCounts::histories, 100},
+    {"starts that failed", &SimulationCounts::failed_starts, 0, 5},
+    {"checkpoints", &SimulationCounts::checkpoints, 0, 50},
+    {"losses of power", &SimulationCounts::power_losses, 0, 50},
+    {"tails lost", &SimulationCounts::tails_lost, 0, 10},
+    {"writes repeated", &SimulationCounts::writes_repeated, 0, 5},
+    {"flushes", &SimulationCounts::flushes, 0, 50},
+    {"histories", &SimulationCounts::histories, 100, 100},
     {"histories undecided", &SimulationCounts::undecided, 0},
 };
 constexpr uint64_t kUndecidedPerMillionMax = 2000;
@@ -70,10 +77,11 @@ std::string SimulationCounts::ToString() const {
   return text;
 }
 
-std::string SimulationCounts::Void(uint64_t runs) const {
+std::string SimulationCounts::Void(uint64_t runs, bool durable) const {
   std::string text;
   for (const Field& field : kFields) {
-    if (this->*field.count * 100 < field.per_100_runs_min * runs)
+    const uint64_t least = durable ? field.per_100_durable_runs_min : field.per_100_runs_min;
+    if (this->*field.count * 100 < least * runs)
       absl::StrAppend(&text, text.empty() ? "" : ", ", "only ", this->*field.count, " ",
                       field.name);
   }

@@ -24,6 +24,8 @@ bool MayEnd(const Operation& op) {
     case Kind::kLoss:
     case Kind::kEvicted:
       return true;
+    case Kind::kRestart:
+      return false;
     default:
       return op.ttl != 0;
   }
@@ -75,7 +77,8 @@ struct KeyTimes::Times {
 KeyTimes::KeyTimes(const History& history) : times_(std::make_unique<Times>()) {
   std::vector<std::pair<int64_t, int64_t>> losses;
   for (const auto& op : history) {
-    if (op->kind == Kind::kLoss) losses.emplace_back(op->call, op->returned);
+    if (op->kind == Kind::kLoss || op->kind == Kind::kRestart)
+      losses.emplace_back(op->call, op->returned);
   }
   std::sort(losses.begin(), losses.end());
   for (const auto& op : history) {

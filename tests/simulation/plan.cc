@@ -471,4 +471,27 @@ Plan MakePlan(Aim aim, SplitMix64& rng) {
   return plan;
 }
 
+void MakeDurable(Plan& plan, SplitMix64& rng) {
+  plan.durability = rng.Chance(60) ? Plan::Durability::kSync : Plan::Durability::kAsync;
+  plan.checkpoint_log_bytes = uint64_t{4096} << rng.Below(5);
+  plan.power_percent = rng.Chance(30) ? 100 : 50;
+  plan.server_dies = true;
+  plan.deaths_percent = 50;
+  plan.faults_per_mille = std::max<uint32_t>(plan.faults_per_mille, 6);
+  // Soon enough for clients that repeat a write.
+  plan.back_ms_max = rng.Chance(70) ? 5 : 100;
+  plan.backoff_us = 100;
+  // A full table loads again only if its segments split as they ship. It may fail to load if its
+  // values are long for its region, or if the last write in the log did not fit.
+  plan.split_percent = index::kSplitPercent;
+  plan.merges = false;
+  if (!plan.evicts) plan.region_bytes = std::max<uint64_t>(plan.region_bytes, 4 << 20);
+  plan.haunts = false;
+  plan.seed_of_each_life = false;
+  plan.mix.increment = std::max(plan.mix.increment, plan.mix.put / 4);
+  plan.mix.append = std::max(plan.mix.append, plan.mix.put / 8);
+  plan.mix.expire = std::max(plan.mix.expire, plan.mix.put / 8);
+  plan.mix.flush = 1 + (plan.mix.put >= 24 ? 1 : 0);
+}
+
 }  // namespace osprey

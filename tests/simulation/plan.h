@@ -44,7 +44,7 @@ Aim AimOf(uint64_t seed);
 struct Mix {
   uint32_t get = 0, put = 0, put_if_absent = 0, put_if_version = 0, remove = 0,
            remove_if_version = 0, increment = 0, append = 0, expire = 0, get_into = 0, put_from = 0,
-           scan = 0, touch = 0, burst = 0;
+           scan = 0, touch = 0, burst = 0, flush = 0;
 };
 inline constexpr Mix kMixOfAll{.get = 48,
                                .put = 24,
@@ -89,6 +89,12 @@ struct Plan {
   uint64_t server_percent = 50;         // of steps: a turn of the server
   uint64_t nested_server_percent = 60;  // … within another party's step
 
+  // … with a data directory (simulated_data.h).
+  enum class Durability { kNone, kAsync, kSync };
+  Durability durability = Durability::kNone;
+  uint64_t checkpoint_log_bytes = 0;  // a checkpoint is due after so much log
+  uint64_t power_percent = 50;        // of its ends: the machine lost power
+
   // --- Clients.
   int clients = 2;
   int depth_max = 6;
@@ -128,6 +134,8 @@ struct Plan {
 };
 
 Plan MakePlan(Aim aim, SplitMix64& rng);
+// Gives the server a data directory, and more ends.
+void MakeDurable(Plan& plan, SplitMix64& rng);
 
 }  // namespace osprey
 

@@ -7,6 +7,7 @@
 // fails if too few events occurred to prove anything. At the first failure or crash it prints the
 // error and the command that repeats it, and exits with 1.
 //   --aim=NAME   only seeds of that aim (plan.h)
+//   --durable=1  the server has a data directory
 //   --mutant=N   with the N-th mistake of index/layout/test_hooks.h: to find seeds that show it
 
 #include <signal.h>
@@ -47,6 +48,7 @@ struct Flags {
   int operations = 5000;
   int jobs = 1;
   int mutant = 0;
+  int durable = 0;
   uint64_t crash_at = 0;  // for the test of the crash report
   std::string aim;
 };
@@ -69,6 +71,7 @@ double Seconds() {
 std::string Again(const Flags& flags, uint64_t seed) {
   return absl::StrCat("again: bazel run //tests/simulation:simulate -- --first-seed=", seed,
                       " --seeds=1 --operations=", flags.operations,
+                      flags.durable == 0 ? "" : " --durable=1",
                       flags.mutant == 0 ? "" : absl::StrCat(" --mutant=", flags.mutant), "\n");
 }
 
@@ -79,7 +82,7 @@ int RunJob(const Flags& flags, int job, Progress& progress) {
   for (uint64_t seed = flags.first_seed + static_cast<uint64_t>(job); seed < end; seed += jobs) {
     if (flags.aim.empty() || flags.aim == NameOf(AimOf(seed))) {
       if (seed == flags.crash_at) abort();
-      const SimulationReport report = Simulate({seed, flags.operations});
+      const SimulationReport report = Simulate({seed, flags.operations, flags.durable != 0});
       progress.counts.Add(report);
       progress.operations += report.operations;
       ++progress.done;
@@ -181,7 +184,7 @@ int Run(const Flags& flags) {
   if (flags.seeds > 1) std::cout << done << " seeds: " << counts.ToString() << "\n";
   // Fewer seeds, or those of one aim, do not cover everything.
   const std::string nothing_shown =
-      done >= kSeedsToShowAll && flags.aim.empty() ? counts.Void(done) : "";
+      done >= kSeedsToShowAll && flags.aim.empty() ? counts.Void(done, flags.durable != 0) : "";
   if (!nothing_shown.empty()) std::cout << "VOID: " << nothing_shown << "\n";
   return nothing_shown.empty() ? 0 : 1;
 }
@@ -194,7 +197,8 @@ bool Parse(absl::string_view argument, Flags& flags) {
   if (absl::ConsumePrefix(&argument, "--aim=")) return flags.aim = std::string(argument), true;
   return number("--first-seed=", flags.first_seed) || number("--seeds=", flags.seeds) ||
          number("--operations=", flags.operations) || number("--jobs=", flags.jobs) ||
-         number("--mutant=", flags.mutant) || number("--crash-at=", flags.crash_at);
+         number("--mutant=", flags.mutant) || number("--durable=", flags.durable) ||
+         number("--crash-at=", flags.crash_at);
 }
 
 }  // namespace
@@ -206,7 +210,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) good &= osprey::Parse(argv[i], flags);
   if (!good || flags.jobs < 1 || flags.jobs > osprey::kJobsMax || flags.operations < 1) {
     std::cerr << "usage: simulate [--first-seed=N] [--seeds=N] [--operations=N] [--jobs=N] "
-                 "[--aim=NAME] [--mutant=N]\n";
+                 "[--aim=NAME] [--durable=1] [--mutant=N]\n";
     return 2;
   }
   return osprey::Run(flags);

@@ -25,7 +25,8 @@ SimulationReport Simulate(const SimulationOptions& options) {
   SimulationReport report;
   SplitMix64 rng(options.seed);
   const Aim aim = AimOf(options.seed);
-  const Plan plan = MakePlan(aim, rng);
+  Plan plan = MakePlan(aim, rng);
+  if (options.durable) MakeDurable(plan, rng);
   report.aim = NameOf(aim);
   // In one run of four all keys are deleted at the end, and then nothing may be left.
   const bool cleans = rng.Chance(25);

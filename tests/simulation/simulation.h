@@ -25,6 +25,7 @@ namespace osprey {
 struct SimulationOptions {
   uint64_t seed = 1;
   int operations = 400;  // of all clients together
+  bool durable = false;  // the server has a data directory
 };
 
 // Events counted in one run, or in many.
@@ -57,6 +58,9 @@ struct SimulationCounts {
   uint64_t broken = 0, cut = 0;               // connections
   uint64_t reads_failed = 0, reads_held = 0;  // connections whose READs failed or were held
   uint64_t clients_restarted = 0;
+  // Of a server with a data directory.
+  uint64_t failed_starts = 0, checkpoints = 0, power_losses = 0, tails_lost = 0, flushes = 0,
+           writes_repeated = 0;
   // Operations that succeeded.
   uint64_t puts_done = 0, conditional_done = 0, deletes_done = 0, increments_done = 0;
   uint64_t appends_done = 0, expires_done = 0;
@@ -69,7 +73,7 @@ struct SimulationCounts {
   // For people.
   std::string ToString() const;
   // The events too rare in so many runs to prove anything; "": none.
-  std::string Void(uint64_t runs) const;
+  std::string Void(uint64_t runs, bool durable) const;
 };
 
 struct SimulationReport : SimulationCounts {

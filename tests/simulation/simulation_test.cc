@@ -97,12 +97,12 @@ TEST(SimulationTest, CrashPrintsItsSeedAndTheResumeCommand) {
 
 TEST(SimulationTest, ARunThatShowsNothingIsVoid) {
   SimulationCounts counts;
-  EXPECT_THAT(counts.Void(100), HasSubstr("only 0 torn READs"));
+  EXPECT_THAT(counts.Void(100, false), HasSubstr("only 0 torn READs"));
   counts.histories = 1'000'000;
   counts.undecided = 2002;
-  EXPECT_THAT(counts.Void(0), HasSubstr("2002 histories undecided"));
+  EXPECT_THAT(counts.Void(0, false), HasSubstr("2002 histories undecided"));
   counts.undecided = 2000;
-  EXPECT_EQ(counts.Void(0), "");
+  EXPECT_EQ(counts.Void(0, false), "");
   // Seeds differ: 300 with one operation each prove nothing.
   const ProgramResult result = RunSimulate({"--seeds=300", "--operations=1"});
   EXPECT_EQ(result.exit_status, 1);

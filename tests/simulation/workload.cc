@@ -18,9 +18,6 @@ constexpr int64_t kLateMax = 2'000'000;
 // … and its answer is accepted.
 constexpr int64_t kBelievedLateMax = 50'000'000;
 
-// Expiries are kept in steps, rounded up.
-constexpr int64_t kTtlSlack = 1 << 16;
-
 constexpr int kBurstMax = 8;
 
 void Tell(const Value& value, Operation& operation) {
@@ -66,7 +63,7 @@ Workload::Workload(World& world, int operations, SimulationReport& report)
   const Mix& mix = plan_.mix;
   mix_total_ = mix.get + mix.put + mix.put_if_absent + mix.put_if_version + mix.remove +
                mix.remove_if_version + mix.increment + mix.append + mix.expire + mix.get_into +
-               mix.put_from + mix.scan + mix.touch + mix.burst;
+               mix.put_from + mix.scan + mix.touch + mix.burst + mix.flush;
 }
 
 Workload::~Workload() = default;
@@ -129,6 +126,7 @@ void Workload::QueueGroup() {
 
 void Workload::BeginCleaning() {
   cleaning_ = true;
+  queue_.clear();
   for (const std::string& key : plan_.keys) {
     queue_.emplace_back(Kind::kGet, key);
     queue_.emplace_back(Kind::kDelete, key);
@@ -172,6 +170,7 @@ void Workload::StartOperation(SimulatedClient& client) {
   };
   if (is(mix.scan)) return StartScan(client);
   if (is(mix.burst)) return StartBurst(client);
+  if (is(mix.flush)) return StartFlush(client);
   Kind kind = Kind::kGet;
   bool with_buffer = false;
   if (is(mix.get)) {
@@ -303,6 +302,7 @@ absl::Status Workload::StartWrite(Start& start) {
       return engine.start().Touch(start.key, until, Ending<uint64_t>(start));
     case Kind::kGet:
     case Kind::kLoss:
+    case Kind::kRestart:
     case Kind::kEvicted:
       break;
   }

@@ -47,12 +47,19 @@ class Workload final : public World::Actor {
   void HadTurn(SimulatedClient& client) override;
   void ClientEnded(SimulatedClient& client) override;
   void AllLost(int64_t from) override;
+  void Restarted(int64_t from) override;
+  void Restored(int64_t from, const std::string& key, const LostKey& lost,
+                uint64_t server_time_ns) override;
+  void LostUnanswered(const ReportedChange& change) override;
+  void EvictionsUndone() override;
   void Evicting(absl::string_view key) override;
   void ServerTurnEnded() override;
   void BetweenCopyAndPublish(index::Table& table) override;
 
  private:
   using OperationPointer = std::shared_ptr<Operation>;
+  // Expiries are kept in steps, rounded up.
+  static constexpr int64_t kTtlSlack = 1 << 16;
   static constexpr size_t kBufferBytes = 32 << 10;
   // Memory of the application that no operation uses.
   static constexpr std::byte kIdle{0xE7};
@@ -98,6 +105,9 @@ class Workload final : public World::Actor {
   void StartBurst(SimulatedClient& client);
   void StartWaiting(std::vector<Start> starts);
   void StartScan(SimulatedClient& client);
+  void StartFlush(SimulatedClient& client);
+  static bool IsWrittenSince(const std::vector<OperationPointer>& history, int64_t from);
+  OperationPointer NoteEvent(const std::string& key, Operation::Kind kind, int64_t call);
   void NextPage(std::shared_ptr<ScanUnderWay> scan);
   size_t TakeBuffer(SimulatedClient& client);
   void CountDone(Operation::Kind kind);

@@ -57,6 +57,11 @@ World::World(const Plan& plan, SplitMix64& rng, SimulationReport& report)
       ++report_.of_64;
   }
   if (plan_.needs_key) key_ = rdma::AuthKey::FromBytes(kKeyBytes).value();
+  if (plan_.durability != Plan::Durability::kNone) {
+    data_ = std::make_unique<SimulatedData>(
+        plan_, rng_, [this] { RunCheckpointStep(); }, [this] { LetOthersGoOn(); },
+        [this] { return now_; });
+  }
   pieces_until_ = rng_.Gap(plan_.pieces_per_10k);
   stalls_until_ = rng_.Gap(plan_.stalls_per_10k);
   stores_until_ = rng_.Gap(plan_.stores_per_10k);
@@ -87,7 +92,8 @@ void World::Populate(Actor& actor) {
       SplitMix64(rng_)
           .Next());  // (other random numbers: so that the rest is what it would be without)
   server_slew_ppm_ = DrawSlew(slews);
-  StartServer();
+  while (!StartServer() && wrong_.empty()) {
+  }
   for (int i = 0; i < plan_.clients; ++i) {
     auto client = std::make_unique<SimulatedClient>();
     client->number = i;
@@ -125,7 +131,7 @@ absl::Time World::CoarseClientTime(SimulatedClient& client) {
 
 // --- Processes -----------------------------------------------------------------------------------
 
-void World::StartServer() {
+bool World::StartServer() {
   ++report_.server_starts;
   auto server = std::make_unique<Server>();
   ++lives_;
@@ -140,41 +146,66 @@ void World::StartServer() {
   table.hash_seed = kSimulatedHashSeed + (plan_.seed_of_each_life ? lives_ : 0);
   table.reuse_grace = absl::Milliseconds(
       static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(plan_.grace_ms_max) + 1)));
-  table.clock = [this] { return ServerTime(); };
+  // It stands still while the tables are loaded.
+  table.clock = [this] {
+    return data_ == nullptr || data_->is_loaded() ? ServerTime() : absl::UnixEpoch();
+  };
+  std::vector<server::PartitionChanges*> changes;
+  if (data_ != nullptr) {
+    if (!data_->Open()) return FailStart();
+    changes = data_->changes();
+    table.hash_seed = data_->durability().hash_seed();
+    if (const uint64_t last = data_->durability().last_version(); last != 0)
+      table.cas_version = last;
+  }
   table.split_percent = plan_.split_percent;
   table.small_items_percent = plan_.split_percent == 0 ? index::kSmallItemsPercent : 100;
   table.evict = plan_.evicts;
   server->tables = server::Tables::Create({server->region->data(), server->region->size()},
-                                          plan_.partitions, table)
+                                          plan_.partitions, table, std::move(changes))
                        .value();
+  if (data_ != nullptr && !LoadData(*server)) return FailStart();
+  StartEngines(*server);
+  server_ = std::move(server);
+  if (!server_->engines[0]->Listen(0, kUri).ok()) wrong_ = "the server cannot listen";
+  if (haunted_ != rdma::ConnectionId::kNone) network_->Haunt(haunted_, *server_->region);
+  haunted_ = rdma::ConnectionId::kNone;
+  return true;
+}
+
+void World::StartEngines(Server& server) {
   server::EngineOptions options;
-  options.incarnation = server->incarnation;
+  options.incarnation = server.incarnation;
   options.connections_max = 64;
   options.value_bytes_max = 64 << 10;
   options.key = key_;
   options.random = [this] { return rng_.Next() | 1; };
   if (plan_.pollers > 1) {
-    server->pollers = std::make_unique<server::Pollers>(plan_.pollers);
-    options.pollers = server->pollers.get();
+    server.pollers = std::make_unique<server::Pollers>(plan_.pollers);
+    options.pollers = server.pollers.get();
+  }
+  if (data_ != nullptr) {
+    server::Durability& durability = data_->durability();
+    options.write_log = &durability;
+    options.data_id = durability.data_id();
+    options.session_begun = [&durability](uint64_t id) { durability.SessionBegun(id); };
+    options.session_ended = [&durability](uint64_t id) { durability.SessionEnded(id); };
   }
   std::vector<std::unique_ptr<rdma::Transport>> transports;
   std::vector<rdma::Transport*> by_poller;
   for (uint32_t i = 0; i < plan_.pollers; ++i) {
-    transports.push_back(server->domain->NewTransport({}).value());
+    transports.push_back(server.domain->NewTransport({}).value());
     by_poller.push_back(transports.back().get());
   }
   for (uint32_t i = 0; i < plan_.pollers; ++i) {
     std::vector<server::EnginePort> ports;
     ports.push_back(
-        {std::move(transports[i]), server->region.get(), server->scratch.get(), by_poller});
+        {std::move(transports[i]), server.region.get(), server.scratch.get(), by_poller});
     options.poller = i;
-    server->engines.push_back(
-        std::make_unique<server::Engine>(*server->tables, std::move(ports), options, ServerTime()));
+    server.engines.push_back(
+        std::make_unique<server::Engine>(*server.tables, std::move(ports), options, ServerTime()));
+    if (data_ != nullptr) server.engines[i]->RestoreSessions(data_->sessions(), ServerTime());
   }
-  server_ = std::move(server);
-  if (!server_->engines[0]->Listen(0, kUri).ok()) wrong_ = "the server cannot listen";
-  if (haunted_ != rdma::ConnectionId::kNone) network_->Haunt(haunted_, *server_->region);
-  haunted_ = rdma::ConnectionId::kNone;
 }
 
 // As kill -9: no peer is notified.
@@ -191,8 +222,14 @@ void World::KillServer() {
     haunted_ = client.engine->connection().id();
     network_->Cut(haunted_);
   }
+  if (data_ != nullptr) {
+    for (const auto& engine : server_->engines) {
+      report_.writes_repeated += engine->counters().writes_repeated;
+    }
+  }
   server_.reset();
   server_asleep_until_ = 0;
+  if (data_ != nullptr) EndData();
 }
 
 void World::StartClient(SimulatedClient& client) {
@@ -221,6 +258,7 @@ void World::StartClient(SimulatedClient& client) {
 // One of the pollers. (Never two nested turns: the outer one may hold a lock.)
 void World::PollServer() {
   if (server_ == nullptr || server_->polling || now_ < server_asleep_until_) return;
+  if (data_ != nullptr) RunDuties();
   server_->polling = true;
   const size_t count = server_->engines.size();
   server_->engines[count == 1 ? 0 : rng_.Below(count)]->Poll(ServerTime());
@@ -312,8 +350,10 @@ void World::PassTime() {
 
 void World::ReviveServer() {
   if (server_ != nullptr || now_ < server_back_at_) return;
-  StartServer();
-  actor_->AllLost(server_back_at_);
+  const int64_t from = server_back_at_;
+  if (!StartServer()) return;
+  if (data_ == nullptr) return actor_->AllLost(from);
+  TellOfRestart(from);
 }
 
 void World::Step() {
@@ -322,7 +362,7 @@ void World::Step() {
   if (!held_.empty()) ReleaseFrames(now_);
   ReviveServer();
   if (rng_.Chance(calm_ ? 50 : plan_.server_percent)) PollServer();
-  if (server_ != nullptr && !server_->engines[0]->failure().ok()) EndServer();
+  if (HasFailed()) EndServer();
   SimulatedClient& client = ChooseClient();
   // As an application does after such an answer.
   if (client.device_lost && !client.closing && !client.polling) {
@@ -338,6 +378,12 @@ void World::Step() {
   client.domain.reset();
   ++report_.clients_restarted;
   StartClient(client);
+}
+
+bool World::HasFailed() const {
+  return server_ != nullptr &&
+         std::any_of(server_->engines.begin(), server_->engines.end(),
+                     [](const auto& engine) { return !engine->failure().ok(); });
 }
 
 // --- Faults --------------------------------------------------------------------------------------
@@ -423,6 +469,7 @@ void World::LoseDevice(SimulatedClient& client) {
 
 void World::CalmDown() {
   calm_ = true;
+  if (data_ != nullptr) data_->CalmDown();
   server_asleep_until_ = 0;
   ReleaseFrames(INT64_MAX);
   for (const auto& client : clients_) {
@@ -445,6 +492,8 @@ void World::Count(const SimulatedClient& client) {
 
 std::string World::End(bool table_is_empty) {
   calm_ = true;
+  if (data_ != nullptr) data_->CalmDown();
+  if (HasFailed()) EndServer();
   server_asleep_until_ = 0;
   ReleaseFrames(INT64_MAX);
   report_.haunted_reads += network_->haunted_reads();

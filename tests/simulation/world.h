@@ -22,6 +22,7 @@
 #include "server/engine/pollers.h"
 #include "server/requests/tables.h"
 #include "tests/simulation/plan.h"
+#include "tests/simulation/simulated_data.h"
 #include "tests/simulation/simulation.h"
 #include "tests/support/fake_transport.h"
 #include "tests/support/split_mix64.h"
@@ -70,6 +71,16 @@ class World final : public index::StoreObserver {
     virtual void ClientEnded(SimulatedClient& client) = 0;
     // All keys were lost at some instant from `from` to now.
     virtual void AllLost(int64_t from) = 0;
+    // The server was, and its keys were not.
+    virtual void Restarted(int64_t from) = 0;
+    // A key's last changes were lost at some instant from `from` to now. Expiries are those of the
+    // server's clock, which shows `server_time_ns` now.
+    virtual void Restored(int64_t from, const std::string& key, const LostKey& lost,
+                          uint64_t server_time_ns) = 0;
+    // This change was lost. No client may have an answer to it.
+    virtual void LostUnanswered(const ReportedChange& change) = 0;
+    // The evictions of this turn did not happen.
+    virtual void EvictionsUndone() = 0;
     // The server is about to evict this key, before its turn ends.
     virtual void Evicting(absl::string_view key) = 0;
     virtual void ServerTurnEnded() = 0;
@@ -134,7 +145,17 @@ class World final : public index::StoreObserver {
     return true;
   }
   void BeforePiece();
-  void StartServer();
+  // False: its data directory's disk failed, and it comes back later.
+  [[nodiscard]] bool StartServer();
+  bool LoadData(Server& server);
+  void StartEngines(Server& server);
+  bool FailStart();
+  void EndData();
+  std::vector<server::SessionImage> Sessions();
+  void TellOfRestart(int64_t from);
+  void RunDuties();
+  void RunCheckpointStep();
+  bool HasFailed() const;
   void KillServer();
   void EndServer();  // it comes back later
   void StartClient(SimulatedClient& client);
@@ -165,7 +186,10 @@ class World final : public index::StoreObserver {
   std::unique_ptr<fake::Network> network_;
   rdma::AuthKey::Pointer key_;
   uint64_t lives_ = 0;
-  int64_t server_slew_ppm_ = 0;  // of its monotonic clock, relative to its raw one
+  int64_t server_slew_ppm_ = 0;          // of its monotonic clock, relative to its raw one
+  std::unique_ptr<SimulatedData> data_;  // null: the server has no data directory
+  int64_t duties_at_ = 0;
+  bool is_in_checkpoint_ = false;
   std::unique_ptr<Server> server_;
   int64_t server_back_at_ = 0;
   int64_t server_asleep_until_ = 0;

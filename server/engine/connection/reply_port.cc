@@ -61,7 +61,7 @@ void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot
 
 // What leaves may tell of anything that was executed before.
 inline absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
-  if (shared_.write_log != nullptr) {
+  if (shared_.write_log != nullptr && !index::IsMutant(index::Mutant::kReplyBeforeCommit)) {
     if (absl::Status status = shared_.write_log->Commit(); !status.ok()) return status;
   }
   absl::Status status = transport_.Send(id_, pieces);

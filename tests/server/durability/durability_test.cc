@@ -61,6 +61,22 @@ TEST(DurabilityTest, AFlushsBoundIsNoVersion) {
   EXPECT_GT(life.stats().versions_left, index::kCasVersionMax / 4);
 }
 
+// So that replay takes it whole: the deletions, and the result.
+TEST(DurabilityTest, APartOfAFlushIsOneRecord) {
+  for (const DurabilityMode mode : {DurabilityMode::kAsync, DurabilityMode::kSync}) {
+    DurabilityOptions options;
+    options.mode = mode;
+    Life life(NewDirectory(), options);
+    for (int i = 0; i < 200; ++i) life.Put(absl::StrCat("key", i), "value");
+    ASSERT_TRUE(life.durability().Commit().ok());
+    const uint64_t before = life.durability().log()->appended();
+    life.access().set_write({1, 1, rdma::Opcode::kFlush});
+    const Answer answer = ExecuteFlush(life.access(), {}, absl::Now());
+    EXPECT_GT(answer.body.value_length, 50u);
+    EXPECT_EQ(life.durability().log()->appended(), before + 1);
+  }
+}
+
 // Else a checkpoint that begins before the change is made does not read the record again.
 TEST(DurabilityTest, APendingChangeIsBehindTheRedoRecord) {
   for (const uint64_t bytes : {10u, 5000u, 200000u}) {
