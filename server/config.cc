@@ -127,6 +127,8 @@ absl::Status ParseDataDir(const FlagValues& flags, Config& config) {
   const absl::StatusOr<DurabilityMode> mode = ParseDurability(flags.durability);
   if (!mode.ok()) return mode.status();
   config.durability = *mode;
+  if (config.durability == DurabilityMode::kSync && config.data_dir.empty())
+    return Wrong("durability", "sync keeps nothing without --data-dir; name a directory there");
   const absl::StatusOr<absl::Duration> lag =
       ParseTime("durability-lag", flags.durability_lag, absl::Milliseconds(1), absl::Hours(1));
   if (!lag.ok()) return lag.status();

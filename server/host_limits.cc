@@ -53,14 +53,15 @@ absl::Status CheckMachine(const Config& config, const Machine& machine) {
 }
 
 std::string WarningAbout(const Config& config, const Machine& machine) {
-  if (config.pollers == 1) return "";
+  if (config.pollers == 1 || config.poll == PollMode::kEvent) return "";
   const bool has_clients_here = std::any_of(
       config.listen.begin(), config.listen.end(),
       [](const rdma::Address& address) { return address.scheme == rdma::Address::Scheme::kShm; });
   if (config.pollers + (has_clients_here ? 1 : 0) <= machine.cpus) return "";
-  return absl::StrCat("--pollers=", config.pollers, has_clients_here ? " and clients over shm" : "",
-                      " share ", machine.cpus,
-                      " CPUs: writes wait for pollers that do not run; --pollers=",
+  return absl::StrCat("warning: --pollers=", config.pollers,
+                      has_clients_here ? " and clients over shm" : "", " share ", machine.cpus,
+                      machine.cpus == 1 ? " CPU" : " CPUs",
+                      ": writes wait for pollers that do not run; --pollers=",
                       std::max(1u, machine.cpus - (has_clients_here ? 1 : 0)), " fits");
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gflags/gflags.h"
 #include "server/config.h"
+#include "server/engine/pollers.h"
 #include "server/host_limits.h"
 #include "server/serve.h"
 #include "server/sizing.h"
@@ -111,11 +112,16 @@ int Fail(int exit_status, absl::string_view message) {
   return exit_status;
 }
 
-int PrintMemoryFor(absl::string_view text) {
+int PrintMemoryFor(absl::string_view text, int64_t pollers) {
   const absl::StatusOr<Pairs> pairs = ParsePairs(text);
   if (!pairs.ok()) return Fail(kExitUsage, pairs.status().message());
-  const absl::StatusOr<uint64_t> memory = MemoryFor(*pairs);
-  if (!memory.ok()) return Fail(kExitOther, memory.status().message());
+  if (pollers < 1 || pollers > kPollersMax)
+    return Fail(kExitUsage,
+                absl::StrCat("--pollers: ", pollers, " is out of range; write 1 to ", kPollersMax));
+  const absl::StatusOr<uint64_t> memory = MemoryFor(*pairs, static_cast<uint32_t>(pollers));
+  if (!memory.ok())
+    return Fail(absl::IsInvalidArgument(memory.status()) ? kExitUsage : kExitOther,
+                memory.status().message());
   std::printf("--memory=%s\n", FormatSize(*memory).c_str());
   return 0;
 }
@@ -140,7 +146,7 @@ int Main(int argc, char** argv) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
       return Fail(kExitUsage, status.message());
   }
-  if (!FLAGS_memory_for.empty()) return PrintMemoryFor(FLAGS_memory_for);
+  if (!FLAGS_memory_for.empty()) return PrintMemoryFor(FLAGS_memory_for, FLAGS_pollers);
   const absl::StatusOr<Config> config = MakeConfig(
       {FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
        FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max, FLAGS_auth_key_file,

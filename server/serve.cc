@@ -402,7 +402,7 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
           ? "clients with the key can read and write all keys"
           : "no --auth-key-file: any client that can connect can read and write all keys"));
   if (const std::string warning = WarningAbout(config, ThisMachine()); !warning.empty())
-    Log(absl::StrCat("warning: ", warning));
+    Log(warning);
   if (server.metrics != nullptr)
     Log(absl::StrCat("metrics at http://", server.metrics->address().ToString(), "/metrics"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());

@@ -1,6 +1,7 @@
 #include "server/sizing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -10,11 +11,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
 #include "rdma/host_memory.h"
+#include "server/engine/pollers.h"
 #include "server/requests/tables.h"
 
 namespace osprey::server {
@@ -28,7 +31,12 @@ constexpr uint64_t kBytesMax = 64 * kMiB;
 constexpr uint64_t kValueBytesFilledMax = 4 * kMiB;
 constexpr uint64_t kKeysLeast = 8;
 constexpr double kFilledShare = 0.9;
-constexpr double kPrecision = 1.01;
+// Of a region: some times what is filled.
+constexpr uint64_t kRegionShare = 8;
+constexpr uint64_t kRegionBytesLeast = 4 * kMiB;
+// So many more keys, so that segments which split a little later have split.
+constexpr double kSplitsSpread = 1.06;
+constexpr double kDeviations = 4;
 // More need more address space than there is.
 constexpr uint64_t kTotalMax = uint64_t{1} << 46;
 
@@ -76,50 +84,54 @@ absl::StatusOr<Pairs> ParsePairs(absl::string_view text) {
   return pairs;
 }
 
-absl::StatusOr<bool> HoldsPairs(uint64_t memory_bytes, const Pairs& pairs) {
-  absl::StatusOr<rdma::HostMemory> memory = rdma::HostMemory::Create("osprey-sizing", memory_bytes);
-  if (!memory.ok()) return memory.status();
-  const absl::StatusOr<std::unique_ptr<Tables>> tables =
-      Tables::Create({memory->data(), memory_bytes}, 1, Options());
-  if (!tables.ok()) return tables.status();
-  TableAccess access(**tables);
-  const LockedTable table = access.At(0);
-  const std::vector<std::byte> value(pairs.value_bytes);
-  for (uint64_t i = 0; i < pairs.keys; ++i) {
-    if (!table->Put(KeyOf(i, pairs.key_bytes), value, {}, absl::UnixEpoch()).status.ok())
-      return false;
-    if (table->GrowthWanted()) table->GrowStep(absl::UnixEpoch());
-  }
-  return true;
-}
-
-absl::StatusOr<uint64_t> LeastMemoryFor(const Pairs& pairs) {
+absl::StatusOr<uint64_t> BytesTaken(const Pairs& pairs) {
   Pairs filled = pairs;
   filled.value_bytes = std::min(filled.value_bytes, kValueBytesFilledMax);
   while (filled.keys > kKeysLeast && (filled.keys > kKeysMax || BytesOf(filled) > kBytesMax))
     filled.keys = (filled.keys + 1) / 2;
-  uint64_t least = std::max(BytesOf(filled), index::Table::RegionBytesMin());
-  uint64_t enough = least;
-  for (;; enough += enough / 4 + kMiB) {
-    const absl::StatusOr<bool> holds = HoldsPairs(enough, filled);
-    if (!holds.ok()) return holds.status();
-    if (*holds) break;
-    least = enough;
+  const auto keys = static_cast<uint64_t>(static_cast<double>(filled.keys) * kSplitsSpread) + 1;
+  const uint64_t region_bytes = kRegionShare * BytesOf(filled) + kRegionBytesLeast;
+  absl::StatusOr<rdma::HostMemory> memory = rdma::HostMemory::Create("osprey-sizing", region_bytes);
+  if (!memory.ok()) return memory.status();
+  const absl::StatusOr<std::unique_ptr<Tables>> tables =
+      Tables::Create({memory->data(), region_bytes}, 1, Options());
+  if (!tables.ok()) return tables.status();
+  TableAccess access(**tables);
+  const LockedTable table = access.At(0);
+  const std::vector<std::byte> value(filled.value_bytes);
+  for (uint64_t i = 0; i < keys; ++i) {
+    const absl::Status status =
+        table->Put(KeyOf(i, filled.key_bytes), value, {}, absl::UnixEpoch()).status;
+    if (!status.ok()) return status;
+    while (table->GrowthWanted() && table->GrowStep(absl::UnixEpoch())) {
+    }
   }
-  while (static_cast<double>(enough) > static_cast<double>(least) * kPrecision) {
-    const uint64_t middle = least + (enough - least) / 2;
-    const absl::StatusOr<bool> holds = HoldsPairs(middle, filled);
-    if (!holds.ok()) return holds.status();
-    (*holds ? enough : least) = middle;
-  }
+  const index::TableStats stats = table->stats();
   const double scale = static_cast<double>(BytesOf(pairs)) / static_cast<double>(BytesOf(filled));
-  return static_cast<uint64_t>(static_cast<double>(enough) * scale);
+  const double bytes = static_cast<double>(stats.index_bytes + stats.item_space_bytes) * scale;
+  // Items get fifteen sixteenths of a region, and updates of long values a 64th of it.
+  const double region = std::max(
+      bytes * 64 / 63, static_cast<double>(stats.item_space_bytes) * scale * 16 / 15 * 64 / 63);
+  return static_cast<uint64_t>(region) + index::Table::RegionBytesMin();
 }
 
-absl::StatusOr<uint64_t> MemoryFor(const Pairs& pairs) {
-  const absl::StatusOr<uint64_t> least = LeastMemoryFor(pairs);
-  if (!least.ok()) return least;
-  return (static_cast<uint64_t>(static_cast<double>(*least) / kFilledShare) / kMiB + 1) * kMiB;
+absl::StatusOr<uint64_t> MemoryFor(const Pairs& pairs, uint32_t pollers) {
+  const uint32_t partitions = PartitionsFor(pollers);
+  Pairs of_one = pairs;
+  if (partitions > 1) {
+    // The fullest one has more than its share.
+    const double share = static_cast<double>(pairs.keys) / partitions;
+    of_one.keys = static_cast<uint64_t>(share + kDeviations * std::sqrt(share)) + 1;
+  }
+  const absl::StatusOr<uint64_t> taken = BytesTaken(of_one);
+  if (!taken.ok()) return taken;
+  const double bytes = static_cast<double>(*taken) * partitions / kFilledShare;
+  if (bytes > static_cast<double>(index::kRegionBytesMax)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--memory-for: these pairs take %.1f TiB, and a server has at most %d TiB; use several",
+        bytes / 0x1p40, index::kRegionBytesMax >> 40));
+  }
+  return (static_cast<uint64_t>(bytes) / kMiB + 1) * kMiB;
 }
 
 }  // namespace osprey::server

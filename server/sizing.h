@@ -19,17 +19,15 @@ struct Pairs {
 // Of "KEYS,KEY_BYTES,VALUE_BYTES". Errors: INVALID_ARGUMENT (with a valid example, or the bound).
 absl::StatusOr<Pairs> ParsePairs(absl::string_view text);
 
-// Whether a new server with --memory=`memory_bytes` takes all of them. Errors: those of
-// HostMemory::Create; INVALID_ARGUMENT (too small for a table).
-absl::StatusOr<bool> HoldsPairs(uint64_t memory_bytes, const Pairs& pairs);
+// The bytes that a table of so many pairs takes of a region in which it need not save any. A table
+// in less memory may hold them, or not, as its segments happen to split. It fills a table of up to
+// 256 Ki keys and 64 MiB. Of more keys it takes a half, a quarter, …: an index of twice the keys is
+// as full. Errors: those of HostMemory::Create.
+absl::StatusOr<uint64_t> BytesTaken(const Pairs& pairs);
 
-// The least --memory that takes all of them, within 1 %. It fills tables of up to 256 Ki keys and
-// 64 MiB for some seconds. Of more keys it takes a half, a quarter, …: an index of twice the keys is
-// as full. Errors: as HoldsPairs'.
-absl::StatusOr<uint64_t> LeastMemoryFor(const Pairs& pairs);
-
-// A --memory, in whole MiB, of which the pairs take nine tenths. Errors: as HoldsPairs'.
-absl::StatusOr<uint64_t> MemoryFor(const Pairs& pairs);
+// A --memory, in whole MiB, of which the pairs take nine tenths, with PartitionsFor(pollers).
+// Errors: as BytesTaken's; INVALID_ARGUMENT (more than a server may have).
+absl::StatusOr<uint64_t> MemoryFor(const Pairs& pairs, uint32_t pollers);
 
 }  // namespace osprey::server
 

@@ -74,7 +74,6 @@ enum class Mutant {
   kReplyBeforeCommit,  // a reply leaves before its change is in the log
   kCommitWithoutSync,  // … and before that is synced
   kApplyBeforeCommit,  // sync: a change is READable before it is durable
-  kPendingNotAwaited,  // sync: a key has two pending changes
   kEvictionNotLogged,
   kResultsNotRestored,  // a repeated write is executed again by the next incarnation
   kCeilingForgotten,    // the next incarnation gives out versions that were given out

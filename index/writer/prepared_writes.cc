@@ -22,7 +22,7 @@ bool IsPresenceImplied(const Table::Intent& intent) {
 // Of a key with expiry `old_ns`: the write lets it live longer.
 bool Lengthens(uint64_t expiry_ns, uint64_t old_ns) { return expiry_ns == 0 || expiry_ns > old_ns; }
 
-WriteResult ForecastVoid() { return Outcome(absl::AbortedError("the key has expired meanwhile")); }
+WriteResult ForecastVoid() { return Outcome(absl::AbortedError("expired")); }
 
 }  // namespace
 

@@ -244,7 +244,10 @@ void Durability::SessionEnded(uint64_t session) {
   AppendSession(wal::EntryKind::kSessionEnd, session);
 }
 
+// A full disk has no room for it. A session that the log does not have begins with its first write
+// there. One that has ended is kept for a while after a restart.
 void Durability::AppendSession(wal::EntryKind kind, uint64_t session) {
+  if (refuses_writes()) return;
   wal::GroupBuilder group{wal::GroupHeader()};
   wal::Entry entry;
   entry.kind = kind;

@@ -73,8 +73,7 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
   absl::flat_hash_set<uint64_t> waiting_keys;  // their later requests wait, too
   for (const PartitionBatch::Request* request : some) {
     const uint64_t hash = request->hash.bits;
-    if ((waiting_keys.contains(hash) || HasToWait(*request)) &&
-        !index::IsMutant(index::Mutant::kPendingNotAwaited)) {
+    if (waiting_keys.contains(hash) || HasToWait(*request)) {
       waiting_keys.insert(hash);
       waiting.push_back(request);
       continue;

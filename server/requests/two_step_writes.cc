@@ -138,7 +138,8 @@ bool InTwoSteps(const TableAccess& tables) {
 }
 
 // Between the steps: releases the table, and holds it again once what was reported is durable. An
-// error is the engine's, whose next Commit has it too; no answer leaves.
+// error is the engine's, whose next Commit has it too; no answer leaves. What was reported may be
+// durable nevertheless, so its keys stay pending until the server ends.
 absl::Status CommitReleased(TableAccess& tables, LockedTable& table) {
   const uint32_t partition = table.partition();
   table.Release();
@@ -195,9 +196,8 @@ Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest
   if (!verdict.decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
   Report(*verdict.decision, {request.key, request.hash}, *table.changes());
   const absl::Status committed = CommitReleased(tables, table);
-  if (committed.ok()) return Apply(*table, request, *verdict.decision, *table.changes(), now);
-  table.changes()->EndPending(request.hash.bits);
-  return AnswerOf(committed);
+  if (!committed.ok()) return AnswerOf(committed);
+  return Apply(*table, request, *verdict.decision, *table.changes(), now);
 }
 
 namespace {
@@ -251,11 +251,11 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
   Report(decision, hashed, changes);
   changes.SetUpload(nullptr);
   const absl::Status committed = CommitReleased(tables, table);
-  changes.EndPending(hashed.hash.bits);
   if (!committed.ok()) {
     space.Take(table).Abort();
     return AnswerOf(committed);
   }
+  changes.EndPending(hashed.hash.bits);
   return AnswerOf(
       table->ApplyPublish(space.Take(table), decision.version, decision.expiry_ns, now));
 }
@@ -302,9 +302,9 @@ Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_curso
   }
   changes.OnResult(ResultOf(answer));
   const absl::Status committed = CommitReleased(tables, table);
+  if (!committed.ok()) return AnswerOf(committed);
   for (const index::Flusher::Listed& one : list.keys)
     changes.EndPending(tables.HashOf(one.key).bits);
-  if (!committed.ok()) return AnswerOf(committed);
   table->FlushListed(list.keys, now);
   return answer;
 }

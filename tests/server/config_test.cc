@@ -117,6 +117,7 @@ TEST(ConfigTest, EachWrongFlagIsNamed) {
 
 TEST(ConfigTest, BoundsOfDurabilityAreAccepted) {
   FlagValues flags = GoodFlags();
+  flags.data_dir = "/data";
   flags.durability = "sync";
   flags.durability_lag = "1ms";
   flags.log_memory = flags.checkpoint_log_bytes = "1MiB";
@@ -204,15 +205,26 @@ TEST(ConfigTest, MorePollersThanCpusGetAWarning) {
   EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine), "");
   flags.pollers = 3;
   EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine),
-            "--pollers=3 share 2 CPUs: writes wait for pollers that do not run; --pollers=2 fits");
+            "warning: --pollers=3 share 2 CPUs: writes wait for pollers that do not run; "
+            "--pollers=2 fits");
   flags.pollers = 2;
   flags.listen = "shm:///run/osprey.sock";
-  EXPECT_EQ(
-      WarningAbout(*MakeConfig(flags), machine),
-      "--pollers=2 and clients over shm share 2 CPUs: writes wait for pollers that do not run; "
-      "--pollers=1 fits");
+  EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine),
+            "warning: --pollers=2 and clients over shm share 2 CPUs: writes wait for pollers that "
+            "do not run; "
+            "--pollers=1 fits");
   machine.cpus = 3;
   EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine), "");
+  machine.cpus = 1;
+  flags.poll = "event";
+  EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine), "") << "they sleep";
+}
+
+TEST(ConfigTest, SyncWithoutADataDirectoryIsRefused) {
+  FlagValues flags = GoodFlags();
+  flags.durability = "sync";
+  EXPECT_EQ(MakeConfig(flags).status().message(),
+            "--durability: sync keeps nothing without --data-dir; name a directory there");
 }
 
 TEST(ConfigTest, ClientsExposeAsManyMemoriesAsThereAreFilesFor) {

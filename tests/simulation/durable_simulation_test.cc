@@ -92,9 +92,8 @@ TEST_P(DurableMutantsTest, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(Mutants, DurableMutantsTest,
                          testing::Values(MISTAKE(kReplyBeforeCommit), MISTAKE(kCommitWithoutSync),
-                                         MISTAKE(kApplyBeforeCommit), MISTAKE(kPendingNotAwaited),
-                                         MISTAKE(kEvictionNotLogged), MISTAKE(kResultsNotRestored),
-                                         MISTAKE(kCeilingForgotten)),
+                                         MISTAKE(kApplyBeforeCommit), MISTAKE(kEvictionNotLogged),
+                                         MISTAKE(kResultsNotRestored), MISTAKE(kCeilingForgotten)),
                          [](const testing::TestParamInfo<Mistake>& mistake) {
                            return std::string(mistake.param.name);
                          });
