@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "index/writer/keys/write_results.h"
 #include "index/writer/line_walk.h"
-#include "index/writer/write_results.h"
 
 namespace osprey::index {
 absl::StatusOr<Flusher::Result> Flusher::Step(uint64_t cursor, uint64_t version_bound,

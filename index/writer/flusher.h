@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "index/writer/keys.h"
+#include "index/writer/keys/keys.h"
 
 namespace osprey::index {
 

@@ -8,11 +8,11 @@
 
 #include "absl/time/time.h"
 #include "index/segments/segment_split.h"
-#include "index/writer/evictor.h"
-#include "index/writer/expirer.h"
-#include "index/writer/keys.h"
+#include "index/writer/keys/evictor.h"
+#include "index/writer/keys/expirer.h"
+#include "index/writer/keys/keys.h"
+#include "index/writer/keys/placement.h"
 #include "index/writer/line_walk.h"
-#include "index/writer/placement.h"
 #include "index/writer/segments.h"
 
 namespace osprey::index {

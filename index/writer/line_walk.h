@@ -20,8 +20,8 @@
 #include "absl/strings/string_view.h"
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
-#include "index/writer/expirer.h"
-#include "index/writer/keys.h"
+#include "index/writer/keys/expirer.h"
+#include "index/writer/keys/keys.h"
 #include "index/writer/segments.h"
 
 namespace osprey::index {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "index/writer/keys/write_results.h"
 #include "index/writer/table.h"
-#include "index/writer/write_results.h"
 
 namespace osprey::index {
 namespace {

@@ -21,9 +21,9 @@
 #include "index/layout/layout.h"
 #include "index/layout/test_hooks.h"
 #include "index/segments/segment_merge.h"
-#include "index/writer/expirer.h"
-#include "index/writer/keys.h"
-#include "index/writer/placement.h"
+#include "index/writer/keys/expirer.h"
+#include "index/writer/keys/keys.h"
+#include "index/writer/keys/placement.h"
 #include "index/writer/segments.h"
 
 namespace osprey::index {

@@ -5,8 +5,8 @@
 
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
+#include "index/writer/keys/write_results.h"
 #include "index/writer/table.h"
-#include "index/writer/write_results.h"
 
 namespace osprey::index {
 namespace {

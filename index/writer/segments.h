@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
 #include "index/segments/segment_image.h"
-#include "index/writer/expirer.h"
-#include "index/writer/keys.h"
+#include "index/writer/keys/expirer.h"
+#include "index/writer/keys/keys.h"
 
 namespace osprey::index {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
-#include "index/writer/write_results.h"
+#include "index/writer/keys/write_results.h"
 
 namespace osprey::index {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "index/layout/hash.h"
-#include "index/writer/writes.h"
+#include "index/writer/keys/writes.h"
 #include "rdma/wire/protocol.h"
 
 namespace osprey::server {

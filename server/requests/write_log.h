@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "index/layout/layout.h"
-#include "index/writer/changes.h"
+#include "index/writer/keys/changes.h"
 #include "rdma/wire/wire.h"
 #include "server/requests/sessions.h"
 

@@ -1,6 +1,6 @@
 // The reported changes suffice to make the table again.
 
-#include "index/writer/changes.h"
+#include "index/writer/keys/changes.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,8 +1,8 @@
 // Where in its window or chain a key is, and in which form: inline or as an item. Keys change form
 // and place in the orders that W2 and W3 of index/README.md require.
 
-#ifndef OSPREY_INDEX_WRITER_PLACEMENT_H_
-#define OSPREY_INDEX_WRITER_PLACEMENT_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_PLACEMENT_H_
+#define OSPREY_INDEX_WRITER_KEYS_PLACEMENT_H_
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "index/space/item_store.h"
-#include "index/writer/keys.h"
+#include "index/writer/keys/keys.h"
 
 namespace osprey::index {
 
@@ -55,4 +55,4 @@ class Placement {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_PLACEMENT_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_PLACEMENT_H_

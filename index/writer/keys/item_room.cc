@@ -1,4 +1,4 @@
-#include "index/writer/item_room.h"
+#include "index/writer/keys/item_room.h"
 
 namespace osprey::index {
 namespace {

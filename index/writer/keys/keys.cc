@@ -1,4 +1,4 @@
-#include "index/writer/keys.h"
+#include "index/writer/keys/keys.h"
 
 #include <algorithm>
 #include <bit>

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/requests/write_log.h"
-#include "tests/server/fake_log.h"
+#include "tests/server/requests/fake_log.h"
 #include "tests/server/server_harness.h"
 
 namespace osprey::server {

@@ -1,8 +1,8 @@
 // Space for a new item when item space has none left: expired keys are swept, cold ones evicted,
 // items moved; or the space for updates is lent.
 
-#ifndef OSPREY_INDEX_WRITER_ITEM_ROOM_H_
-#define OSPREY_INDEX_WRITER_ITEM_ROOM_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_ITEM_ROOM_H_
+#define OSPREY_INDEX_WRITER_KEYS_ITEM_ROOM_H_
 
 #include <cstdint>
 
@@ -11,9 +11,9 @@
 #include "absl/types/optional.h"
 #include "index/space/compactor.h"
 #include "index/space/update_room.h"
-#include "index/writer/evictor.h"
-#include "index/writer/expirer.h"
-#include "index/writer/keys.h"
+#include "index/writer/keys/evictor.h"
+#include "index/writer/keys/expirer.h"
+#include "index/writer/keys/keys.h"
 
 namespace osprey::index {
 
@@ -51,4 +51,4 @@ class ItemRoom {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_ITEM_ROOM_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_ITEM_ROOM_H_

@@ -8,8 +8,8 @@
 //
 // Thread rule: as for the interfaces; the members that a test sets are set before, or by on_commit.
 
-#ifndef OSPREY_TESTS_SERVER_FAKE_LOG_H_
-#define OSPREY_TESTS_SERVER_FAKE_LOG_H_
+#ifndef OSPREY_TESTS_SERVER_REQUESTS_FAKE_LOG_H_
+#define OSPREY_TESTS_SERVER_REQUESTS_FAKE_LOG_H_
 
 #include <atomic>
 #include <cstdint>
@@ -105,4 +105,4 @@ class FakeLog final : public WriteLog {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_TESTS_SERVER_FAKE_LOG_H_
+#endif  // OSPREY_TESTS_SERVER_REQUESTS_FAKE_LOG_H_

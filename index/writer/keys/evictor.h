@@ -4,8 +4,8 @@
 // 1, and evicts the keys whose counter is 1. Hints and writes raise counters. An eviction is a
 // delete (W2); its item waits for its grace period and for leases, like any dead item (W4).
 
-#ifndef OSPREY_INDEX_WRITER_EVICTOR_H_
-#define OSPREY_INDEX_WRITER_EVICTOR_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_EVICTOR_H_
+#define OSPREY_INDEX_WRITER_KEYS_EVICTOR_H_
 
 #include <cstdint>
 #include <vector>
@@ -16,9 +16,9 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/space/compactor.h"
-#include "index/writer/expirer.h"
-#include "index/writer/keys.h"
-#include "index/writer/placement.h"
+#include "index/writer/keys/expirer.h"
+#include "index/writer/keys/keys.h"
+#include "index/writer/keys/placement.h"
 
 namespace osprey::index {
 
@@ -99,4 +99,4 @@ class Evictor {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_EVICTOR_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_EVICTOR_H_

@@ -1,4 +1,4 @@
-#include "index/writer/expirer.h"
+#include "index/writer/keys/expirer.h"
 
 #include <algorithm>
 #include <cassert>

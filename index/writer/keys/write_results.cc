@@ -1,4 +1,4 @@
-#include "index/writer/write_results.h"
+#include "index/writer/keys/write_results.h"
 
 #include <utility>
 

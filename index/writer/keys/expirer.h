@@ -1,7 +1,7 @@
 // Time to live (R8): when a key counts as absent, how its life is extended, and how it is ended.
 
-#ifndef OSPREY_INDEX_WRITER_EXPIRER_H_
-#define OSPREY_INDEX_WRITER_EXPIRER_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_EXPIRER_H_
+#define OSPREY_INDEX_WRITER_KEYS_EXPIRER_H_
 
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
-#include "index/writer/keys.h"
-#include "index/writer/placement.h"
+#include "index/writer/keys/keys.h"
+#include "index/writer/keys/placement.h"
 
 namespace osprey::index {
 
@@ -100,4 +100,4 @@ class Expirer {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_EXPIRER_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_EXPIRER_H_

@@ -1,4 +1,4 @@
-#include "index/writer/placement.h"
+#include "index/writer/keys/placement.h"
 
 #include <algorithm>
 #include <cassert>

@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tests/server/fake_log.h"
-#include "tests/server/logged_server.h"
+#include "tests/server/requests/fake_log.h"
+#include "tests/server/requests/logged_server.h"
 #include "tests/server/server_harness.h"
 #include "tests/support/split_mix64.h"
 

@@ -7,8 +7,8 @@
 // Thread rule: called by the thread that changes the table, after the change and before the call on
 // the table returns. A call must not use the table.
 
-#ifndef OSPREY_INDEX_WRITER_CHANGES_H_
-#define OSPREY_INDEX_WRITER_CHANGES_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_CHANGES_H_
+#define OSPREY_INDEX_WRITER_KEYS_CHANGES_H_
 
 #include <cstdint>
 
@@ -34,4 +34,4 @@ class Changes {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_CHANGES_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_CHANGES_H_

@@ -1,11 +1,11 @@
-#include "index/writer/evictor.h"
+#include "index/writer/keys/evictor.h"
 
 #include <algorithm>
 #include <cassert>
 
 #include "index/layout/access_hint.h"
 #include "index/layout/test_hooks.h"
-#include "index/writer/changes.h"
+#include "index/writer/keys/changes.h"
 
 namespace osprey::index {
 namespace {

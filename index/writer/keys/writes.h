@@ -1,7 +1,7 @@
 // What a write asks of the table, and what it answers.
 
-#ifndef OSPREY_INDEX_WRITER_WRITES_H_
-#define OSPREY_INDEX_WRITER_WRITES_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_WRITES_H_
+#define OSPREY_INDEX_WRITER_KEYS_WRITES_H_
 
 #include <cstdint>
 #include <functional>
@@ -155,4 +155,4 @@ struct TableStats {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_WRITES_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_WRITES_H_

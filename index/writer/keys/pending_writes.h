@@ -8,8 +8,8 @@
 //            With eviction none is needed: the write evicts a key of its line.
 //   hidden   the key's present item, if the write extends the key's life (R8)
 
-#ifndef OSPREY_INDEX_WRITER_PENDING_WRITES_H_
-#define OSPREY_INDEX_WRITER_PENDING_WRITES_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_PENDING_WRITES_H_
+#define OSPREY_INDEX_WRITER_KEYS_PENDING_WRITES_H_
 
 #include <cassert>
 #include <cstdint>
@@ -69,4 +69,4 @@ class PendingWrites {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_PENDING_WRITES_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_PENDING_WRITES_H_

@@ -1,7 +1,7 @@
 // Servers with a log in memory (fake_log.h), and clients of them.
 
-#ifndef OSPREY_TESTS_SERVER_LOGGED_SERVER_H_
-#define OSPREY_TESTS_SERVER_LOGGED_SERVER_H_
+#ifndef OSPREY_TESTS_SERVER_REQUESTS_LOGGED_SERVER_H_
+#define OSPREY_TESTS_SERVER_REQUESTS_LOGGED_SERVER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "tests/server/fake_log.h"
+#include "tests/server/requests/fake_log.h"
 #include "tests/server/server_harness.h"
 
 namespace osprey::server {
@@ -69,4 +69,4 @@ struct TwoEngines : LoggedServer {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_TESTS_SERVER_LOGGED_SERVER_H_
+#endif  // OSPREY_TESTS_SERVER_REQUESTS_LOGGED_SERVER_H_

@@ -13,8 +13,8 @@
 //
 // Each class uses those below it.
 
-#ifndef OSPREY_INDEX_WRITER_KEYS_H_
-#define OSPREY_INDEX_WRITER_KEYS_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_KEYS_H_
+#define OSPREY_INDEX_WRITER_KEYS_KEYS_H_
 
 #include <cstdint>
 #include <vector>
@@ -32,8 +32,8 @@
 #include "index/space/item_store.h"
 #include "index/space/region_space.h"
 #include "index/space/region_writer.h"
-#include "index/writer/pending_writes.h"
-#include "index/writer/writes.h"
+#include "index/writer/keys/pending_writes.h"
+#include "index/writer/keys/writes.h"
 
 namespace osprey::index {
 
@@ -138,4 +138,4 @@ struct Keys {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_KEYS_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_KEYS_H_

@@ -1,13 +1,13 @@
 // Results of writes that do not write, for the parts of Table.
 
-#ifndef OSPREY_INDEX_WRITER_WRITE_RESULTS_H_
-#define OSPREY_INDEX_WRITER_WRITE_RESULTS_H_
+#ifndef OSPREY_INDEX_WRITER_KEYS_WRITE_RESULTS_H_
+#define OSPREY_INDEX_WRITER_KEYS_WRITE_RESULTS_H_
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "index/space/region_writer.h"
-#include "index/writer/writes.h"
+#include "index/writer/keys/writes.h"
 
 namespace osprey::index {
 
@@ -35,4 +35,4 @@ absl::Status CheckVersionsLeft(RegionWriter& writer);
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_WRITE_RESULTS_H_
+#endif  // OSPREY_INDEX_WRITER_KEYS_WRITE_RESULTS_H_

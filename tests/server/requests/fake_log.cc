@@ -1,4 +1,4 @@
-#include "tests/server/fake_log.h"
+#include "tests/server/requests/fake_log.h"
 
 #include <algorithm>
 #include <map>
