@@ -26,10 +26,6 @@ void TakeVersion(index::Table& table, Decision& decision) {
       decision.kind == Decision::Kind::kExpire ? decision.present_version : table.NextVersion();
 }
 
-}  // namespace
-
-namespace {
-
 // What a write asks for, without its value. None: it is no write, or too long.
 absl::optional<Decision> Asked(const KeyedRequest& request, uint64_t value_bytes_max) {
   Decision decision;

@@ -1,9 +1,6 @@
 // The simulation of a server with a data directory, and the test of it: each mistake with that
 // directory shows as a wrong answer within some seeds.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <iostream>
 #include <ostream>
 #include <string>
@@ -15,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "index/layout/test_hooks.h"
 #include "tests/simulation/simulation.h"
+#include "tests/support/mistake_hunt.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/volume.h"
 
@@ -55,36 +53,13 @@ struct Mistake {
 
 void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
 
-// In the child: 0 if it was found, in a run that is correct without it.
-int Look(const Mistake& mistake) {
-  for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
-    index::active_mutant = mistake.mutant;
-    const SimulationReport report = RunSeed(seed);
-    index::active_mutant = Mutant::kNone;
-    if (report.wrong.empty()) continue;
-    if (const SimulationReport right = RunSeed(seed); !right.wrong.empty()) {
-      std::cout << "without any mutant, seed " << seed << ": " << right.wrong << std::endl;
-      return 1;
-    }
-    std::cout << mistake.name << ": seed " << seed << ": " << report.wrong.substr(0, 200)
-              << std::endl;
-    return 0;
-  }
-  return 1;
-}
-
 class DurableMutantsTest : public testing::TestWithParam<Mistake> {};
 
-// In a process of its own: a failed assertion is not an answer, and counts as not found.
 TEST_P(DurableMutantsTest, IsFound) {
-  std::cout << std::flush;
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) _exit(Look(GetParam()));
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << "it crashed, by signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "nothing wrong was seen in " << kSeedsMax << " seeds";
+  ExpectFound(GetParam().name, SeedsUpTo(kSeedsMax), [](uint64_t seed, bool has_mistake) {
+    index::active_mutant = has_mistake ? GetParam().mutant : Mutant::kNone;
+    return RunSeed(seed).wrong;
+  });
 }
 
 #define MISTAKE(name) \
