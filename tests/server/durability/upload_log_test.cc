@@ -324,6 +324,26 @@ INSTANTIATE_TEST_SUITE_P(Modes, SmallDiskTest,
                            return mode.param == DurabilityMode::kSync ? "Sync" : "Async";
                          });
 
+// Clients that only read need no space.
+TEST_P(SmallDiskTest, AFullDiskTakesNoSessions) {
+  Start();
+  const auto written_by_a_session = [this] {
+    EXPECT_TRUE(durability_->Commit().ok());
+    const uint64_t before = durability_->stats().log_written_bytes;
+    durability_->SessionBegun(7);
+    durability_->SessionEnded(7);
+    EXPECT_TRUE(durability_->Commit().ok());
+    return durability_->stats().log_written_bytes - before;
+  };
+  EXPECT_GT(written_by_a_session(), 0u);
+  capacity_ = 0;
+  ASSERT_TRUE(Await([this] { return durability_->stats().disk_full; }));
+  EXPECT_EQ(written_by_a_session(), 0u);
+  capacity_ = UINT64_MAX / 2;
+  ASSERT_TRUE(Await([this] { return !durability_->stats().disk_full; }));
+  EXPECT_GT(written_by_a_session(), 0u);
+}
+
 TEST_P(SmallDiskTest, AValueThatDoesNotFitIsRefusedAndOthersGoOn) {
   Start();
   ASSERT_EQ(Put("key", kMib).code, StatusCode::kOk);
