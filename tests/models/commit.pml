@@ -11,7 +11,6 @@
  *   decide, log    Decide and Report: the key is pending, and the change has its record
  *   sync           Durability::Commit
  *   apply          Apply: the table has the change, and the key is not pending
- *   refuse         Apply finds no room, and revokes the write in the log
  *   results        ResultWindow, Recover
  *   Reader         a READ, a GET by message, or a failed condition
  *   Machine        crashes; then Recover, and Durability::Load, which syncs the tail
@@ -21,8 +20,6 @@
  *   BUG_ANSWER_BEFORE_SYNC      the client has its answer before
  *   BUG_PENDING_TOLD            a failed condition is answered by a pending change
  *   BUG_PENDING_NOT_AWAITED     a write is decided while another one of the key is pending
- *   BUG_REVOCATION_NOT_LOGGED   a refused write stays in the log
- *   BUG_REVOCATION_NOT_AWAITED  it is answered before its revocation is durable
  *   BUG_RESULT_NOT_RESTORED     a repeated write is executed again
  *   BUG_TAIL_NOT_SYNCED         the server is read before the tail that it found is durable
  */
@@ -40,7 +37,6 @@
 byte log_value[RECORDS];
 byte log_writer[RECORDS];
 byte log_write[RECORDS];
-bool log_refuses[RECORDS];
 byte appended;
 byte synced;
 
@@ -48,7 +44,6 @@ byte synced;
 byte table;
 bool pending;
 byte result_write[WRITERS]; /* the last write that is remembered; 0: none */
-bool result_refuses[WRITERS];
 bool serves = true;
 byte incarnation = 1;
 
@@ -58,12 +53,11 @@ byte under_way; /* writes without an answer */
 byte seen;      /* by any reader */
 byte crashes;
 
-inline append(value, write, refuses) {
+inline append(value, write) {
   assert(appended < RECORDS);
   log_value[appended] = value;
   log_writer[appended] = me;
   log_write[appended] = write;
-  log_refuses[appended] = refuses;
   appended++
 }
 
@@ -74,8 +68,7 @@ inline crash() {
   do
   :: appended > synced ->
     appended--;
-    log_value[appended] = 0; log_writer[appended] = 0; log_write[appended] = 0;
-    log_refuses[appended] = false
+    log_value[appended] = 0; log_writer[appended] = 0; log_write[appended] = 0
   :: true -> break
   od
 }
@@ -89,14 +82,13 @@ recover:
     atomic {
       table = 0;
       pending = false;
-      for (i : 0 .. WRITERS - 1) { result_write[i] = 0; result_refuses[i] = false }
+      for (i : 0 .. WRITERS - 1) { result_write[i] = 0 }
       i = 0;
       do
       :: i < appended ->
         table = log_value[i];
 #ifndef BUG_RESULT_NOT_RESTORED
         result_write[log_writer[i]] = log_write[i];
-        result_refuses[log_writer[i]] = log_refuses[i];
 #endif
         i++
       :: else -> break
@@ -129,8 +121,7 @@ again:
     atomic {
       serves -> mine = incarnation;
       if
-      :: result_write[me] == write && !result_refuses[me] -> goto succeeds
-      :: result_write[me] == write && result_refuses[me] -> goto refused
+      :: result_write[me] == write -> goto succeeds
       :: else
       fi
     };
@@ -144,7 +135,7 @@ again:
 #endif
         value = table + 1;
         pending = true;
-        append(value, write, false)
+        append(value, write)
       fi
     };
 #ifdef BUG_APPLY_BEFORE_SYNC
@@ -175,32 +166,7 @@ again:
       :: LIVES ->
         table = value;
         pending = false;
-        result_write[me] = write;
-        goto succeeds
-#if !defined(BUG_APPLY_BEFORE_SYNC) && !defined(BUG_ANSWER_BEFORE_SYNC)
-      :: LIVES -> /* no room */
-        pending = false;
-        result_write[me] = write;
-        result_refuses[me] = true;
-#ifndef BUG_REVOCATION_NOT_LOGGED
-        append(table, write, true)
-#endif
-#endif
-      fi
-    };
-#ifndef BUG_REVOCATION_NOT_AWAITED
-    atomic {
-      if
-      :: LIVES -> synced = appended
-      :: else -> goto again
-      fi
-    };
-#endif
-refused:
-    atomic {
-      if
-      :: LIVES -> under_way--; result_refuses[me] = false; goto next
-      :: else -> goto again
+        result_write[me] = write
       fi
     };
 succeeds:
@@ -218,7 +184,6 @@ succeeds:
 #endif
       fi
     };
-next:
     atomic { value = 0; mine = 0 }
   od
 }
