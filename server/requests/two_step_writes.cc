@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
@@ -83,6 +84,7 @@ absl::optional<index::WriteResult> Prepare(index::Table& table, const index::Has
       intent.kind = index::Table::Intent::Kind::kExpire;
       break;
     case Decision::Kind::kPut:
+      if (decision.is_reserved) intent.kind = index::Table::Intent::Kind::kPublish;
       intent.value = decision.bytes();
       break;
   }
@@ -90,28 +92,37 @@ absl::optional<index::WriteResult> Prepare(index::Table& table, const index::Has
   return table.Prepare(key, intent, forecast, now);
 }
 
+// Prepares the table for what is asked. `compute` makes the value from the present one; false: that
+// one refuses it.
+Verdict Settle(index::Table& table, const index::HashedKey& key, Decision asked,
+               absl::FunctionRef<bool(Decision&)> compute, absl::Time now) {
+  const index::Condition condition = asked.condition;
+  absl::optional<index::WriteResult> refusal;
+  do {  // again if the key expires meanwhile, which it does once
+    const index::Table::Forecast forecast = table.Foresee(key, condition, asked.lifetime, now);
+    if (forecast.refusal.has_value()) return {absl::nullopt, AnswerOf(*forecast.refusal)};
+    if (!forecast.present && asked.kind != Decision::Kind::kPut) return {};
+    if (!compute(asked)) return {};
+    refusal = Prepare(table, key, asked, forecast, now);
+    TakeForecast(forecast, asked);
+  } while (refusal.has_value() && absl::IsAborted(refusal->status));
+  if (refusal.has_value()) return {absl::nullopt, AnswerOf(*refusal)};
+  TakeVersion(table, asked);
+  return {std::move(asked), absl::nullopt};
+}
+
 }  // namespace
 
 Verdict Decide(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
                absl::Time now) {
-  absl::optional<Decision> decision = Asked(request, value_bytes_max);
-  if (!decision.has_value()) return {};
+  absl::optional<Decision> asked = Asked(request, value_bytes_max);
+  if (!asked.has_value()) return {};
   const bool is_computed =
       request.opcode == rdma::Opcode::kIncrement || request.opcode == rdma::Opcode::kAppend;
-  const index::HashedKey key{request.key, request.hash};
-  absl::optional<index::WriteResult> refusal;
-  do {  // again if the key expires meanwhile, which it does once
-    const index::Table::Forecast forecast =
-        table.Foresee(key, request.condition, decision->lifetime, now);
-    if (forecast.refusal.has_value()) return {absl::nullopt, AnswerOf(*forecast.refusal)};
-    if (!forecast.present && decision->kind != Decision::Kind::kPut) return {};
-    if (is_computed && !Compute(table, request, value_bytes_max, *decision)) return {};
-    refusal = Prepare(table, key, *decision, forecast, now);
-    TakeForecast(forecast, *decision);
-  } while (refusal.has_value() && absl::IsAborted(refusal->status));
-  if (refusal.has_value()) return {absl::nullopt, AnswerOf(*refusal)};
-  TakeVersion(table, *decision);
-  return {std::move(decision), absl::nullopt};
+  const auto compute = [&](Decision& decision) {
+    return !is_computed || Compute(table, request, value_bytes_max, decision);
+  };
+  return Settle(table, {request.key, request.hash}, *std::move(asked), compute, now);
 }
 
 void Report(const Decision& decision, const index::HashedKey& hashed, PartitionChanges& changes) {
@@ -196,29 +207,6 @@ Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest
   return Apply(*table, request, *verdict.decision, *table.changes(), now);
 }
 
-namespace {
-
-// As Decide, for a value that was reserved.
-Verdict DecidePublish(index::Table& table, const index::HashedKey& key, Decision decision,
-                      absl::Time now) {
-  index::Table::Intent intent;
-  intent.kind = index::Table::Intent::Kind::kPublish;
-  intent.condition = decision.condition;
-  absl::optional<index::WriteResult> refusal;
-  do {
-    const index::Table::Forecast forecast =
-        table.Foresee(key, decision.condition, decision.lifetime, now);
-    if (forecast.refusal.has_value()) return {absl::nullopt, AnswerOf(*forecast.refusal)};
-    refusal = table.Prepare(key, intent, forecast, now);
-    TakeForecast(forecast, decision);
-  } while (refusal.has_value() && absl::IsAborted(refusal->status));
-  if (refusal.has_value()) return {absl::nullopt, AnswerOf(*refusal)};
-  TakeVersion(table, decision);
-  return {std::move(decision), absl::nullopt};
-}
-
-}  // namespace
-
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
                                        const ValueUpload* upload, absl::string_view key,
                                        const index::Condition& condition,
@@ -234,10 +222,12 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
   PartitionChanges& changes = *table.changes();
   if (changes.IsPending(hashed.hash.bits)) return absl::nullopt;
   Decision asked;
+  asked.is_reserved = true;
   asked.value = space.value();
   asked.condition = condition;
   asked.lifetime = lifetime;
-  Verdict verdict = DecidePublish(*table, hashed, std::move(asked), now);
+  const auto is_given = [](Decision&) { return true; };
+  Verdict verdict = Settle(*table, hashed, std::move(asked), is_given, now);
   if (verdict.refusal.has_value()) {
     space.Take(table).Abort();
     return std::move(verdict.refusal);

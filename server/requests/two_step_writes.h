@@ -36,9 +36,10 @@ inline constexpr absl::Duration kPendingStep() { return absl::Microseconds(50); 
 struct Decision {
   enum class Kind { kPut, kExpire, kDelete };
   Kind kind = Kind::kPut;
-  rdma::FrameBytes value;  // kPut, if `text` is empty: the request's
-  std::string text;        // INCREMENT and APPEND: the new value
-  int64_t number = 0;      // INCREMENT
+  bool is_reserved = false;  // kPut: the value has its item
+  rdma::FrameBytes value;    // kPut, if `text` is empty: the request's
+  std::string text;          // INCREMENT and APPEND: the new value
+  int64_t number = 0;        // INCREMENT
   index::Condition condition;
   index::Lifetime lifetime;
   uint64_t version = 0;          // of the write; kExpire: as present_version
