@@ -5,6 +5,7 @@
 
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
+#include "index/writer/keys/changes.h"
 #include "index/writer/keys/write_results.h"
 #include "index/writer/table.h"
 
@@ -166,6 +167,14 @@ Location Table::LocatePrepared(const HashedKey& hashed, const PendingWrite& pend
   return pending.hidden.has_value() ? keys_.Locate(hashed) : expirer_.LocateLive(hashed, now);
 }
 
+// The value that was decided is evicted before any reader could find it.
+WriteResult Table::EvictedBefore(absl::string_view key, uint64_t version, uint64_t expiry_ns) {
+  if (keys_.options.changes != nullptr) keys_.options.changes->OnEvict(key, version);
+  WriteResult result = Written(version);
+  result.expiry_ns = expiry_ns;
+  return result;
+}
+
 // The value that was decided has expired before any reader could find it.
 WriteResult Table::EndedBefore(const Location& at, uint64_t version, uint64_t expiry_ns,
                                absl::Time now) {
@@ -180,6 +189,10 @@ WriteResult Table::ApplyPut(const HashedKey& hashed, ByteSpan value, uint64_t ve
   const GivenVersion given(*this, version, expiry_ns);
   const absl::string_view key = hashed.key;
   PendingWrite pending = TakePrepared(hashed.hash);
+  if (pending.was_evicted) {
+    if (pending.item.has_value()) keys_.items.Discard(*pending.item);
+    return EvictedBefore(key, version, expiry_ns);
+  }
   const Location at = LocatePrepared(hashed, pending, now);
   if (at.found() && keys_.clocks.on()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
   evictor_.NoteWrite();
@@ -221,7 +234,9 @@ void Table::PutInlineAtLast(const HashedKey& hashed, ByteSpan value, uint64_t ve
   assert(keys_.options.evict);
   while (!evictor_.PutInline(hashed.key, value, version, now)) {
     const Location at = keys_.Locate(hashed);
-    const bool is_emptier = evictor_.EvictFrom(at.found() && !at.chained ? at.line : at.home, now);
+    const uint64_t line = at.found() && !at.chained ? at.line : at.home;
+    // The key itself stays: a reader must not miss it in between.
+    const bool is_emptier = evictor_.EvictFrom(line, hashed.key, now);
     assert(is_emptier);
     (void)is_emptier;
   }
@@ -234,6 +249,11 @@ WriteResult Table::ApplyPublish(Reservation reservation, uint64_t version, uint6
   const StoredItem item = keys_.items.At(reservation.item());
   const HashedKey hashed = keys_.Hashed(item.key);
   const PendingWrite pending = TakePrepared(hashed.hash);
+  if (pending.was_evicted) {
+    const WriteResult result = EvictedBefore(item.key, version, expiry_ns);
+    reservation.Abort();
+    return result;
+  }
   const Location at = LocatePrepared(hashed, pending, now);
   if (at.found()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
   if (expirer_.HasExpired(expiry_ns)) return EndedBefore(at, version, expiry_ns, now);

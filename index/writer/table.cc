@@ -237,7 +237,8 @@ bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing
   for (int attempt = 0; !placement_.InsertSlot(at.home, slot, now); ++attempt) {
     if (attempt < kEvictionsNearMax && evictor_.EvictNear(at.home, {}, now)) continue;
     // A write that a log has is not refused. Each eviction makes the home line, or its chain, shorter.
-    if (keys_.writer.hot().given_version == 0 || !evictor_.EvictFrom(at.home, now)) return false;
+    if (keys_.writer.hot().given_version == 0 || !evictor_.EvictFrom(at.home, {}, now))
+      return false;
   }
   keys_.items.Seal(sealing);
   return true;

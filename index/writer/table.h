@@ -333,6 +333,7 @@ class alignas(128) Table {
                                             absl::Time now);
   PendingWrite TakePrepared(KeyHash hash);
   Location LocatePrepared(const HashedKey& hashed, const PendingWrite& pending, absl::Time now);
+  WriteResult EvictedBefore(absl::string_view key, uint64_t version, uint64_t expiry_ns);
   WriteResult EndedBefore(const Location& at, uint64_t version, uint64_t expiry_ns, absl::Time now);
   void PutInlineAtLast(const HashedKey& hashed, ByteSpan value, uint64_t version, absl::Time now);
 

@@ -32,12 +32,14 @@ struct Decided {
 };
 
 struct PreparedFixture {
-  explicit PreparedFixture(bool evict = false, uint64_t region_bytes = 512 << 10)
+  explicit PreparedFixture(bool evict = false, uint64_t region_bytes = 512 << 10,
+                           Changes* changes = nullptr)
       : memory(region_bytes) {
     TableOptions options;
     options.incarnation = kTestIncarnation;
     options.hash_seed = kTestSeed;
     options.evict = evict;
+    options.changes = changes;
     options.clock = [this] { return now; };
     table = *Table::Create(memory.span(), options);
   }
@@ -251,6 +253,67 @@ TEST(PreparedWritesTest, InACacheANewKeyReplacesALeasedOne) {
   ASSERT_TRUE(f.Decide(Kind::kPut, keys.back(), std::string(100, 'w'), {}).ok());
   ExpectApplied(f, f.decided[0]);
   EXPECT_EQ(f.table->evictions(), 1u);
+}
+
+// Else a reader would miss a key between two values of which the second one needs the first.
+TEST(PreparedWritesTest, AKeyWithAPendingWriteIsNotEvicted) {
+  PreparedFixture f(/*evict=*/true);
+  const uint64_t version = f.Put("pending", "1").version;
+  const uint64_t long_version = f.Put("pending-long", std::string(300, 'v')).version;
+  ASSERT_TRUE(
+      f.Decide(Kind::kPut, "pending", "2", {}, {Condition::Kind::kVersionIs, version}).ok());
+  ASSERT_TRUE(f.Decide(Kind::kPut, "pending-long", std::string(300, 'w'), {},
+                       {Condition::Kind::kVersionIs, long_version})
+                  .ok());
+  f.Fill("between", 300);
+  f.evictions = f.table->evictions();
+  f.Fill("small", 5);
+  ASSERT_GT(f.table->evictions(), 2000u);
+  EXPECT_TRUE(f.table->Find("pending").ok());
+  EXPECT_TRUE(f.table->Find("pending-long").ok());
+  for (Decided& one : f.decided) ExpectApplied(f, one);
+}
+
+struct ListedEvictions : Changes {
+  void OnPut(absl::string_view, ByteSpan, uint64_t, uint64_t) override {}
+  void OnExpire(absl::string_view, uint64_t, uint64_t) override {}
+  void OnDelete(absl::string_view, uint64_t, uint64_t) override {}
+  void OnEvict(absl::string_view key, uint64_t version) override {
+    evicted.push_back({std::string(key), version});
+  }
+  std::vector<std::pair<std::string, uint64_t>> evicted;
+};
+
+// All keys that could give way have pending writes: one of them is evicted, and its write with it.
+TEST(PreparedWritesTest, AWriteOfAnEvictedKeyIsEvictedToo) {
+  ListedEvictions changes;
+  PreparedFixture f(/*evict=*/true, 512 << 10, &changes);
+  constexpr size_t kPlaces = (2 + kChainLinesMax) * kLineWordsUsable;
+  const std::vector<std::string> keys = KeysOfHome(7, kPlaces + 1, /*same_fingerprint=*/false);
+  ASSERT_TRUE(f.Decide(Kind::kPut, keys.back(), std::string(100, 'w'), {}).ok());
+  for (size_t i = 0; i < kPlaces; ++i) {
+    const uint64_t version = f.Put(keys[i], std::string(100, 'v')).version;
+    ASSERT_TRUE(f.Decide(i % 2 == 0 ? Kind::kPut : Kind::kPublish, keys[i], std::string(100, 'x'),
+                         {}, {Condition::Kind::kVersionIs, version})
+                    .ok());
+  }
+  ExpectApplied(f, f.decided[0]);
+  ASSERT_EQ(changes.evicted.size(), 1u);
+  const std::string evicted = changes.evicted[0].first;
+  EXPECT_TRUE(absl::IsNotFound(f.table->Find(evicted).status()));
+  for (size_t i = 1; i < f.decided.size(); ++i) {
+    if (f.decided[i].key != evicted) {
+      ExpectApplied(f, f.decided[i]);
+      continue;
+    }
+    const WriteResult result = f.Apply(f.decided[i]);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.version, f.decided[i].version);
+    EXPECT_TRUE(absl::IsNotFound(f.table->Find(evicted).status()));
+    // The log's last word about the key.
+    EXPECT_EQ(changes.evicted.back(), std::make_pair(evicted, f.decided[i].version));
+  }
+  EXPECT_EQ(changes.evicted.size(), 2u);
 }
 
 // The longer value has room in the present item, but would have none in the line.

@@ -8,13 +8,17 @@
 #include <unistd.h>
 
 #include <cassert>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 extern char** environ;
@@ -84,6 +88,25 @@ int WaitFor(pid_t pid, absl::Time deadline) {
   return ExitStatusOf(wait_status);
 }
 
+// The folders that this process made; they are removed when it ends.
+class TemporaryDirectories {
+ public:
+  ~TemporaryDirectories() {
+    if (getpid() != pid_) return;  // a fork of the test
+    std::error_code ignored;
+    for (const std::string& path : paths_) std::filesystem::remove_all(path, ignored);
+  }
+  void Add(std::string path) {
+    absl::MutexLock lock(&mutex_);
+    paths_.push_back(std::move(path));
+  }
+
+ private:
+  const pid_t pid_ = getpid();
+  absl::Mutex mutex_;
+  std::vector<std::string> paths_;
+};
+
 }  // namespace
 
 std::string NewTemporaryDirectory() {
@@ -94,6 +117,8 @@ std::string NewTemporaryDirectory() {
   absl::StrAppend(&path, "/osprey.XXXXXX");
   const char* made = mkdtemp(path.data());
   assert(made != nullptr);
+  static TemporaryDirectories directories;
+  directories.Add(made);
   return made;
 }
 

@@ -73,7 +73,7 @@ std::string NewListenAddress();
 // The value of `name` in a server's statistics ("name=value" lines); "" if it is not in them.
 std::string StatIn(absl::string_view stats, absl::string_view name);
 
-// A new folder on a file system that supports sockets. It is not removed here.
+// A new folder on a file system that supports sockets; removed with all in it when this process ends.
 std::string NewTemporaryDirectory();
 
 }  // namespace osprey

@@ -134,14 +134,14 @@ absl::optional<Location> Evictor::VictimIn(uint64_t line, const Victims& victims
     if (clocks.At(entry.at) >= fewest) continue;
     if (entry.kind == WordKind::kInline) {
       if ((!victims.of_any_kind && !has_small_item) || entry.key == victims.spared) continue;
+      if (keys_.IsPending(entry.key)) continue;
     } else {
       const Slot slot = Slot::Unpack(entry.head);
       const uint64_t item = slot.offset;
       // Its space would not become free before the lease ends, and a reader would have to restart.
       if (keys_.items.space().quarantine().IsLeased(item, now)) continue;
-      // A pending write extends its life.
-      if (keys_.pending.hidden() > 0 && keys_.items.IsHidden(item)) continue;
       if (!victims.spared.empty() && keys_.items.At(item).key == victims.spared) continue;
+      if (!keys_.pending.empty() && keys_.IsPending(keys_.items.At(item).key)) continue;
       // Expired keys go before the others of the line.
       if (slot.has_expiry && keys_.items.At(item).expiry_ns <= victims.time_ns) {
         found = entry;
@@ -176,6 +176,7 @@ uint64_t Evictor::EvictKey(const Location& at, int promotions_max, absl::Time no
     if (keys_.options.changes != nullptr)
       keys_.options.changes->OnEvict(keys_.KeyOf(at), current.version);
   }
+  if (!keys_.pending.empty()) keys_.pending.NoteEvicted(at.hash);
   placement_.Remove(at, promotions_max, now);
   return bytes;
 }
@@ -236,7 +237,7 @@ absl::optional<uint64_t> Evictor::BeginLongItem(absl::string_view key, uint64_t 
   };
   const auto evict_one = [&](uint64_t item) {
     const absl::optional<Location> at = keys_.LocateItem(item);
-    if (!at.has_value() || keys_.items.At(item).key == key ||
+    if (!at.has_value() || keys_.items.At(item).key == key || keys_.IsPending(keys_.KeyOf(*at)) ||
         keys_.items.space().quarantine().IsLeased(item, now))
       return false;
     if (!keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
@@ -299,7 +300,8 @@ bool Evictor::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared
     const RecordHeader header = keys_.writer.Header(*item);
     if (IsBeingWritten(header.version)) return false;
     if (ItemTag::Unpack(header.tag).state != ItemState::kLive) continue;
-    if (!spared.empty() && keys_.items.At(*item).key == spared) return false;
+    const absl::string_view key = keys_.items.At(*item).key;
+    if (key == spared || keys_.IsPending(key)) return false;
   }
   return true;
 }
@@ -325,22 +327,24 @@ bool Evictor::EvictNear(uint64_t home, absl::string_view spared, absl::Time now)
   return true;
 }
 
-bool Evictor::EvictFrom(uint64_t line, absl::Time now) {
+bool Evictor::EvictFrom(uint64_t line, absl::string_view spared, absl::Time now) {
   if (!keys_.options.evict || !keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
   absl::optional<uint32_t> least;
+  LineEntry victim;
   Location at;
   for (LineCursor cursor(LineAt(keys_.writer, line)); cursor.Next();) {
     const LineEntry& entry = cursor.entry();
-    const bool is_hidden =
-        entry.kind == WordKind::kSlot && keys_.items.IsHidden(Slot::Unpack(entry.head).offset);
-    const uint32_t rank =
-        keys_.clocks.Of(line).At(entry.at) + (is_hidden ? uint32_t{kClockMax} + 1 : 0);
+    at.entry = entry;
+    if (keys_.KeyOf(at) == spared) continue;
+    const uint32_t rank = keys_.clocks.Of(line).At(entry.at) +
+                          (keys_.IsPending(keys_.KeyOf(at)) ? uint32_t{kClockMax} + 1 : 0);
     if (least.has_value() && rank >= *least) continue;
     least = rank;
-    at.entry = entry;
+    victim = entry;
   }
   if (!least.has_value()) return false;
   at.line = line;
+  at.entry = victim;
   at.hash = HashKey(keys_.KeyOf(at), keys_.options.hash_seed);
   at.home = keys_.HomeOf(at.hash);
   EvictKey(at, /*promotions_max=*/0, now);

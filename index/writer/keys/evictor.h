@@ -2,7 +2,8 @@
 //
 // A CLOCK: the hand passes all lines in turn. It decrements the counters (clock_counters.h) above
 // 1, and evicts the keys whose counter is 1. Hints and writes raise counters. An eviction is a
-// delete (W2); its item waits for its grace period and for leases, like any dead item (W4).
+// delete (W2); its item waits for its grace period and for leases, like any dead item (W4). A key
+// with a pending write stays: the write's condition was judged by the present value.
 
 #ifndef OSPREY_INDEX_WRITER_KEYS_EVICTOR_H_
 #define OSPREY_INDEX_WRITER_KEYS_EVICTOR_H_
@@ -52,9 +53,9 @@ class Evictor {
                                      absl::Time now);
   // Evicts the key of the window, or of its chain, with the lowest counter. False if there is none.
   bool EvictNear(uint64_t home, absl::string_view spared, absl::Time now);
-  // Evicts a key of that line of a window, whatever its counter and its lease; one that is hidden
-  // last. For a write that cannot be refused any more. False if the line has none.
-  bool EvictFrom(uint64_t line, absl::Time now);
+  // Evicts a key of that line of a window, whatever its counter and its lease; one with a
+  // pending write last. For a write that cannot be refused any more. False if the line has no other than `spared`.
+  bool EvictFrom(uint64_t line, absl::string_view spared, absl::Time now);
   // Stores a small key in place of others in its window if items have no space. False if that
   // cannot be.
   bool PutInline(absl::string_view key, ByteSpan value, uint64_t version, absl::Time now);

@@ -102,6 +102,10 @@ struct Keys {
   absl::optional<Location> LocateItem(uint64_t offset) const;
   absl::string_view KeyOf(const Location& at) const;
   Current CurrentOf(const Location& at) const;
+  // Whether a write of the key was decided and is not made yet.
+  bool IsPending(absl::string_view key) const {
+    return !pending.empty() && pending.Contains(Hashed(key).hash);
+  }
 
   // As Table's.
   void Prefetch(KeyHash hash) const;

@@ -26,6 +26,7 @@ struct PendingWrite {
   absl::optional<uint64_t> item;      // its offset
   absl::optional<ItemHeader> hidden;  // the header before
   bool has_place = false;
+  bool was_evicted = false;  // the key, at last: so is what the write makes
 };
 
 // Not thread-safe.
@@ -49,6 +50,11 @@ class PendingWrites {
     places_ += write.has_place;
     hidden_ += write.hidden.has_value();
     writes_.emplace(hash.bits, write);
+  }
+  // The write's condition was judged before: a reader that misses the key must not find it again.
+  void NoteEvicted(KeyHash hash) {
+    if (const auto found = writes_.find(hash.bits); found != writes_.end())
+      found->second.was_evicted = true;
   }
   // Removes it. REQUIRES: Contains(hash).
   PendingWrite Take(KeyHash hash) {

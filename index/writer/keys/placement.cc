@@ -133,11 +133,6 @@ bool Placement::DemoteEntry(uint64_t line_offset, const LineEntry& entry, absl::
   return true;
 }
 
-// The write may count on the item, in which its value has room.
-bool Placement::IsPending(absl::string_view key) const {
-  return !keys_.pending.empty() && keys_.pending.Contains(keys_.Hashed(key).hash);
-}
-
 // Makes up to `items_max` small items of the line inline while they fit. This is the reverse of
 // Demote; W2 holds as for any item that becomes inline.
 void Placement::Promote(uint64_t line_offset, int items_max, absl::Time now) {
@@ -152,7 +147,8 @@ void Placement::Promote(uint64_t line_offset, int items_max, absl::Time now) {
       const StoredItem item = keys_.items.At(slot.offset);
       found = MayBeInline(item.key, item.value) &&
               InlineWords(item.key.size(), item.value.size()) <= line.free() + 1 &&
-              !IsPending(item.key);
+              // A pending write may count on the item, in which its value has room.
+              !keys_.IsPending(item.key);
     }
     if (!found) return;
     const uint64_t offset = Slot::Unpack(cursor.entry().head).offset;

@@ -48,7 +48,6 @@ class Placement {
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
   bool Demote(uint64_t home, absl::Time now);
   void MoveFromOverflow(uint64_t line_offset);
-  bool IsPending(absl::string_view key) const;
 
   Keys& keys_;
 };
