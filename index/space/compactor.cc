@@ -155,7 +155,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
 
 bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
-  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  const uint64_t pages = space_.PagesFor(bytes);
   if (state_ == State::kIdle && space_.FreeBytes() < pages * kPageBytes) return false;
   wanted_.pages = std::max(wanted_.pages, pages);
   wanted_.until = now + kWantRemembered();
@@ -211,7 +211,7 @@ absl::optional<uint64_t> Compactor::MakeSpan(uint64_t bytes, absl::Time now) {
 }
 
 bool Compactor::CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) const {
-  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  const uint64_t pages = space_.PagesFor(bytes);
   uint64_t begin = space_.begin();
   for (const uint64_t item : pinned) {
     const ItemSpace::Extent extent = space_.ExtentAt(item);
@@ -224,7 +224,7 @@ bool Compactor::CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) cons
 bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const Evictor& evictor,
                       absl::Time now) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
-  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  const uint64_t pages = space_.PagesFor(bytes);
   // A window of another write, or an abandoned one.
   if (state_ != State::kIdle && (now >= cleared_until_ || window_.pages() < pages)) {
     space_.EndGrace(now);

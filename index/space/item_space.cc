@@ -142,9 +142,9 @@ bool ItemSpace::FreeDue(absl::Time now) {
 
 // --- For the compactor -------------------------------------------------------
 
-uint64_t ItemSpace::PagesFor(uint64_t bytes) {
+uint64_t ItemSpace::PagesFor(uint64_t bytes) const {
   if (bytes > kChunkBytesMax) return PagesOf(bytes);
-  return Slabs::PagesFor(LengthClassOf(std::max(bytes, kSmallestChunkBytes)));
+  return slabs_.PagesFor(LengthClassOf(std::max(bytes, kSmallestChunkBytes)));
 }
 
 uint64_t ItemSpace::FreeBytes() const {

@@ -126,7 +126,7 @@ class ItemSpace {
   // Bytes of all pages that items use or may take.
   uint64_t bytes() const { return pages_.pages() * kPageBytes; }
   // Pages that one more slab or run for `bytes` takes.
-  static uint64_t PagesFor(uint64_t bytes);
+  uint64_t PagesFor(uint64_t bytes) const;
   // Free chunks of the class in all slabs that are not closed.
   uint64_t FreeChunks(uint32_t length_class) const { return slabs_.free_chunks(length_class); }
   // The longest free runs, longest first, as (offset, pages). At most `count`.

@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint64_t kSlabPagesMin = 4;  // keeps the number of slabs low
 constexpr uint64_t kSlabPagesMax = 16;
+// Of a small region, a slab takes at most this part: each class leaves part of a slab unused.
+constexpr uint64_t kSlabShareInverse = 64;
 constexpr uint64_t kSlabChunksMin = 8;
 
 // The fewest pages of a slab that leave at most one `share` of them unused.
@@ -27,12 +29,25 @@ constexpr uint64_t SlabPages(uint64_t chunk_bytes) {
 constexpr uint64_t SlabPagesLeast(uint64_t chunk_bytes) {
   return SlabPagesFor(chunk_bytes, 1, 1, 8);
 }
+// Of up to so many pages: as many as leave at most an eighth of them unused, if there are.
+constexpr uint64_t SlabPagesUpTo(uint64_t chunk_bytes, uint64_t pages_max) {
+  uint64_t pages = std::min(SlabPages(chunk_bytes), pages_max);
+  const uint64_t least = SlabPagesLeast(chunk_bytes);
+  while (pages > least && pages * kPageBytes % chunk_bytes * 8 > pages * kPageBytes) --pages;
+  return std::max(pages, least);
+}
 static_assert(SlabPages(kSmallestChunkBytes) * kPageBytes / kSmallestChunkBytes <= 384);
 static_assert(SlabPages(kChunkBytesMax) * kPageBytes / kChunkBytesMax == kSlabChunksMin);
 
 }  // namespace
 
-uint64_t Slabs::PagesFor(uint32_t length_class) { return SlabPages(ReadLengthOf(length_class)); }
+Slabs::Slabs(RegionSpace& space)
+    : pages_(space),
+      slab_pages_max_(std::clamp<uint64_t>(space.pages() / kSlabShareInverse, 1, kSlabPagesMax)) {}
+
+uint64_t Slabs::PagesFor(uint32_t length_class) const {
+  return SlabPagesUpTo(ReadLengthOf(length_class), slab_pages_max_);
+}
 
 uint64_t Slabs::FewestPages(uint32_t length_class) {
   return SlabPagesLeast(ReadLengthOf(length_class));
@@ -55,15 +70,12 @@ bool Slabs::Add(uint32_t length_class) {
   const uint64_t chunk_bytes = ReadLengthOf(length_class);
   const bool recycled = !unused_slabs_.empty();
   const uint32_t number = recycled ? unused_slabs_.back() : static_cast<uint32_t>(slabs_.size());
-  uint64_t pages = SlabPages(chunk_bytes);
+  uint64_t pages = PagesFor(length_class);
   absl::optional<uint64_t> offset = pages_.Take(pages, number + 1);
-  if (!offset.has_value()) {
+  if (!offset.has_value() && pages > SlabPagesLeast(chunk_bytes)) {
     // A shorter run still holds a few chunks.
-    pages = std::min(pages - 1, pages_.largest_run());
-    const uint64_t pages_least = SlabPagesLeast(chunk_bytes);
-    while (pages > pages_least && pages * kPageBytes % chunk_bytes * 8 > pages * kPageBytes)
-      --pages;
-    if (pages >= pages_least) offset = pages_.Take(pages, number + 1);
+    pages = SlabPagesUpTo(chunk_bytes, std::min(pages - 1, pages_.largest_run()));
+    offset = pages_.Take(pages, number + 1);
   }
   if (!offset.has_value()) return false;
   if (recycled) {

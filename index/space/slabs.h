@@ -41,10 +41,10 @@ class Slabs {
   };
 
   // `space` must outlive this.
-  explicit Slabs(RegionSpace& space) : pages_(space) {}
+  explicit Slabs(RegionSpace& space);
 
   // Pages of a new slab, and the smallest number of them.
-  static uint64_t PagesFor(uint32_t length_class);
+  uint64_t PagesFor(uint32_t length_class) const;
   static uint64_t FewestPages(uint32_t length_class);
 
   // Allocates a chunk of the class, of a new slab if there is none; nullopt if there are no pages.
@@ -81,6 +81,7 @@ class Slabs {
   uint64_t TakeFrom(uint32_t slab_number);
 
   RegionSpace& pages_;
+  const uint64_t slab_pages_max_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> unused_slabs_;  // numbers
   // The highest is used first, so that those next to the index become empty.

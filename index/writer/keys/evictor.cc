@@ -254,7 +254,7 @@ absl::optional<uint64_t> Evictor::BeginLongItem(absl::string_view key, uint64_t 
 // evicted. False if there is none.
 bool Evictor::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time now) {
   ItemSpace& space = keys_.items.space();
-  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  const uint64_t pages = space.PagesFor(bytes);
   struct Run {
     uint64_t begin = 0;
     uint64_t pages = 0;

@@ -129,6 +129,7 @@ TEST(LayoutTest, ItemHasTheseBytesAliveAndDead) {
   RegionSpace space(UnitsOffset(1 << 20), 1 << 20);
   ItemStore items(writer, space, absl::Seconds(1));
   const uint64_t version = writer.NextCasVersion();
+  ASSERT_TRUE(items.space().TakeRun(1).has_value());  // the item's place counts
   const uint64_t offset = *items.Begin("greeting", 5, TestTime(0));
   ASSERT_EQ(offset, (uint64_t{1} << 20) - 16384);
   items.Fill(offset, BytesOf("hello"));
