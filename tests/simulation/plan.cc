@@ -481,8 +481,8 @@ void MakeDurable(Plan& plan, SplitMix64& rng) {
   // Soon enough for clients that repeat a write.
   plan.back_ms_max = rng.Chance(70) ? 5 : 100;
   plan.backoff_us = 100;
-  // A full table loads again only if its segments split as they ship. It may fail to load if its
-  // values are long for its region, or if the last write in the log did not fit.
+  // A full table loads again only if its segments split as they ship. In a very small one each class
+  // of items takes a notable part.
   plan.split_percent = index::kSplitPercent;
   plan.merges = false;
   if (!plan.evicts) plan.region_bytes = std::max<uint64_t>(plan.region_bytes, 4 << 20);

@@ -170,8 +170,9 @@ bool SimulatedData::Load(server::Tables& tables, absl::Time now) {
     of_key.value = found->second.value;
     of_key.expiry_ns = found->second.expiry_ns;
   }
-  // A checkpoint leaves out what has expired.
-  const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now));
+  // A checkpoint leaves out what has expired, and so does loading.
+  const uint64_t now_ns =
+      std::max(static_cast<uint64_t>(absl::ToUnixNanos(now)), server::ClockAtEnd(recovered->end));
   std::erase_if(base_, [&](const auto& one) {
     const server::LockedTable table = tables.Lock(tables.PartitionOf(one.first));
     return one.second.expiry_ns != 0 && one.second.expiry_ns <= now_ns &&

@@ -33,12 +33,14 @@ SimulationReport Simulate(const SimulationOptions& options) {
   World world(plan, rng, report);
   Workload workload(world, options.operations, report);
   world.Populate(workload);
-  // Time advances by some microseconds a step: this bounds it to minutes.
-  bool ended = RunToTheEnd(world, workload, 40000 + int64_t{8000} * options.operations);
+  // Time advances by some microseconds a step: this bounds it to minutes. A server with a disk has
+  // many short lives, between which clients wait.
+  const int64_t share = options.durable ? 4 : 1;
+  bool ended = RunToTheEnd(world, workload, share * (40000 + int64_t{8000} * options.operations));
   if (ended && cleans) {
     world.CalmDown();
     workload.BeginCleaning();
-    ended = RunToTheEnd(world, workload, 2'000'000);
+    ended = RunToTheEnd(world, workload, share * 2'000'000);
   }
   report.wrong = world.wrong().empty() ? workload.wrong() : world.wrong();
   if (report.wrong.empty() && !ended)
