@@ -45,17 +45,4 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
   return result;
 }
 
-absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
-                                  absl::Time now) {
-  const GivenVersion given(*this, version, expiry_ns);
-  const auto expire = [&] {
-    return Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
-  };
-  WriteResult result = expire();
-  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(expire);
-  if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
-    return absl::OkStatus();
-  return std::move(result.status);
-}
-
 }  // namespace osprey::index

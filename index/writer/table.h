@@ -150,9 +150,6 @@ class alignas(128) Table {
   void RestoreDepths(absl::string_view key, const SegmentDepths& depths, absl::Time now) {
     grower_.GrowTo(keys_.Hashed(key).hash, depths, now);
   }
-  // Of a key that has this version; no effect on another. Errors: RESOURCE_EXHAUSTED, as Expire's.
-  absl::Status RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
-                             absl::Time now);
 
   // Ends expired keys: one bounded step, if one is due. True if there is more to do now.
   bool SweepStep(absl::Time now) { return expirer_.SweepStep(now); }

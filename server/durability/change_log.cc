@@ -142,6 +142,8 @@ void ChangeLog::Add(const wal::Entry& entry) {
     header.commit_point = lsn_;
     group_.Reset(header);
   }
+  if (entry.expiry != 0 && entry.expiry <= soon_ns_->load(std::memory_order_relaxed))
+    log_->RaiseMarks(entry.expiry, 0);
   group_.Add(entry);
   ++count_;
   ++lsn_;

@@ -42,8 +42,13 @@ class ChangeLog : public PartitionChanges {
   // later change is appended, so that none is in the log without those before it.
   ChangeLog(uint32_t shard, std::function<void(absl::Status)> failed)
       : shard_(shard), failed_(std::move(failed)) {}
-  // Changes are logged from now on; they may not come before. `log` outlives this.
-  void Start(wal::Log& log) { log_ = &log; }
+  // Changes are logged from now on; they may not come before. A record of a key that expires up to
+  // `soon_ns`, by server time, raises the time mark to that: no mark may come before it expires. Both
+  // outlive this.
+  void Start(wal::Log& log, const std::atomic<uint64_t>& soon_ns) {
+    log_ = &log;
+    soon_ns_ = &soon_ns;
+  }
 
   // The first record whose change is not made yet, or of a value whose entry is not appended yet, or
   // an earlier one; UINT64_MAX: there is none. A checkpoint that reads it after Log::appended()
@@ -88,6 +93,7 @@ class ChangeLog : public PartitionChanges {
   const uint32_t shard_;
   const std::function<void(absl::Status)> failed_;
   wal::Log* log_ = nullptr;
+  const std::atomic<uint64_t>* soon_ns_ = nullptr;
   const ClientWrite* write_ = nullptr;
   const ValueUpload* upload_ = nullptr;  // of the puts that follow
   wal::GroupBuilder group_{wal::GroupHeader()};

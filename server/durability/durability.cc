@@ -88,10 +88,11 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   // What was replayed counts as well, unless a checkpoint follows: else the log grows over many
   // short lives.
   duties_ = std::make_unique<DutyThread>(
-      DutyThread::Data{
-          *files_, *directory_, *log_, tables, options_, [this] { return OldestIncomplete(); },
-          [this] { return uploads_.TakeRefused(); }, [this](bool refuse) { RefuseWrites(refuse); },
-          [this](absl::Status status) { Fail(std::move(status)); }},
+      DutyThread::Data{*files_, *directory_, *log_, tables, options_, expires_soon_ns_,
+                       [this] { return OldestIncomplete(); },
+                       [this] { return uploads_.TakeRefused(); },
+                       [this](bool refuse) { RefuseWrites(refuse); },
+                       [this](absl::Status status) { Fail(std::move(status)); }},
       recovered->evictions == 0 ? recovered->end.bytes : 0, stats);
   if (recovered->evictions == 0) return recovered;
   // The log does not know of the evictions.
@@ -105,11 +106,9 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   return recovered;
 }
 
-// What had expired in the last life stays so: the clock begins where that life's was, at least. The
-// mark is ahead of that clock, so it counts only if the exact time is unknown.
+// What had expired in the last life stays so: the clock begins where that life's was, at least.
 absl::Status Durability::CheckClock(const wal::LogEnd& end) {
-  const uint64_t mark = end.clean ? end.clean_time : end.time_mark;
-  clock_start_ = absl::FromUnixNanos(static_cast<int64_t>(mark));
+  clock_start_ = absl::FromUnixNanos(static_cast<int64_t>(ClockAtEnd(end)));
   const absl::Duration ahead = clock_start_ - absl::Now();
   if (ahead <= options_.clock_jump_max) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -137,7 +136,7 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
     sync_thread_ = *std::move(thread);
   }
   if (absl::Status status = RaiseCeiling(); !status.ok()) return status;
-  for (const std::unique_ptr<ChangeLog>& one : changes_) one->Start(*log_);
+  for (const std::unique_ptr<ChangeLog>& one : changes_) one->Start(*log_, expires_soon_ns_);
   uploads_.Start(*log_, sync_thread_.get());
   return absl::OkStatus();
 }

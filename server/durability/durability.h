@@ -118,6 +118,7 @@ class Durability : public WriteLog {
   std::unique_ptr<wal::Log> log_;
   std::unique_ptr<wal::SyncThread> sync_thread_;  // null: nothing has threads
   UploadLog uploads_;
+  std::atomic<uint64_t> expires_soon_ns_{0};  // ChangeLog::Start
   Tables* tables_ = nullptr;
   absl::Time clock_start_;
   std::atomic<uint64_t> late_commits_{0};

@@ -19,6 +19,7 @@ using std::chrono::steady_clock;
 // The mark is this far ahead of the clock, once half of it is left. It is kept while some key has an
 // expiry, or the clock is ahead of the time of day.
 constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
+uint64_t TimeAheadNs() { return static_cast<uint64_t>(absl::ToInt64Nanoseconds(kTimeAhead())); }
 
 // A server's start takes longer. A clock that is ahead of the time of day by less is not behind in
 // the next life.
@@ -88,6 +89,7 @@ void DutyThread::RunOnce() {
 
 void DutyThread::RunDuties() {
   duties_at_ = steady_clock::now() + kDutyPeriod;
+  data_.expires_soon_ns = NowNs() + TimeAheadNs();
   const index::Table::Stats stats = data_.tables.stats();
   data_bytes_ = CheckpointBytesOf(stats);
   data_.log.SetCheckpointBytes(data_bytes_);
@@ -139,7 +141,7 @@ void DutyThread::MeasureLog() {
 
 void DutyThread::KeepTimeMark() {
   const uint64_t now_ns = NowNs();
-  const auto ahead = static_cast<uint64_t>(absl::ToInt64Nanoseconds(kTimeAhead()));
+  const uint64_t ahead = TimeAheadNs();
   if (time_mark_ns_ > now_ns + ahead / 2) return;
   time_mark_ns_ = now_ns + ahead;
   data_.log.RaiseMarks(time_mark_ns_, 0);

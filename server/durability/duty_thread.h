@@ -45,6 +45,8 @@ class DutyThread {
     wal::Log& log;
     Tables& tables;
     const DurabilityOptions& options;
+    // Server time up to which a time mark in a later round may come too late for a key that expires.
+    std::atomic<uint64_t>& expires_soon_ns;
     // ChangeLog::oldest_incomplete of all partitions, and UploadLog::oldest_incomplete.
     std::function<uint64_t()> oldest_incomplete;
     // UploadLog::TakeRefused: a shorter log would make room.

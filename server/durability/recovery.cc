@@ -31,23 +31,30 @@ using Images = std::map<uint64_t, SessionImage>;  // by id
 // Stands for a key. Two keys of one digest do not occur: 128 bits, and a random seed.
 using Digest = std::pair<uint64_t, uint64_t>;
 
-// What pass 1 finds: the last entry of each key that puts or deletes it. What came before counts for
-// nothing, and neither does the checkpoint's item, unless the checkpoint has that last put.
+// What pass 1 finds: what the log makes of each key. What came before counts for nothing, and neither
+// does the checkpoint's item, unless the checkpoint has that value.
 struct LogKeys {
   struct Last {
     uint64_t entry = 0;      // entries are counted from 0 on, in the order of the log
-    uint64_t put = 0;        // the version of a put; 0: it is a deletion
-    bool is_loaded = false;  // from the checkpoint: the value is no longer in the log
+    uint64_t version = 0;    // 0: it is deleted
+    uint64_t expiry_ns = 0;  // the last one
+    bool is_loaded = false;  // from the checkpoint: the value is not in the log
   };
   uint64_t seed = 0;
   absl::flat_hash_map<Digest, Last> last;
-  // By entry: whether pass 2 makes this put, so that it need not look for its key.
+  // By entry: whether pass 2 makes this put, and whether its expiry is that in `last`. So pass 2 need
+  // not look for most keys.
   std::vector<bool> is_made;
+  std::vector<bool> has_later_expiry;
+  // The new life's clock starts here, or later. What had expired may have given its room to other
+  // keys, so it is not put.
+  uint64_t clock_ns = 0;
 
   Digest Of(absl::string_view key) const {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), seed);
     return {hash.low64, hash.high64};
   }
+  bool HasExpired(uint64_t expiry_ns) const { return expiry_ns != 0 && expiry_ns <= clock_ns; }
 };
 
 bool IsAbsorbed(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
@@ -148,35 +155,54 @@ class KeyCollector final : public wal::ReplayVisitor {
       const wal::Entry& entry = group.entries[i];
       const uint64_t number = keys_.is_made.size();
       keys_.is_made.push_back(false);
+      keys_.has_later_expiry.push_back(false);
       absl::Status status = CheckEntry(directory_, record, entry);
       if (!status.ok()) return status;
       // The bound of a flush is what its client sent, and no version of ours.
       if (!entry.key.empty()) restorer_.NoteVersion(entry.version);
-      if (!EndsValue(entry)) continue;
-      const bool is_put = entry.kind == wal::EntryKind::kPut;
-      LogKeys::Last& last = keys_.last[digests_[i]];
-      // It deleted an earlier value, while this put was logged and not made yet.
-      if (!is_put && last.put > entry.version) continue;
-      if (last.put != 0) keys_.is_made[last.entry] = false;
-      last = {number, is_put ? entry.version : 0, IsAbsorbed(entry, pieces[i])};
-      keys_.is_made[number] = is_put && !last.is_loaded;
+      if (entry.kind == wal::EntryKind::kPut)
+        NotePut(entry, number, IsAbsorbed(entry, pieces[i]), keys_.last[digests_[i]]);
+      if (entry.kind == wal::EntryKind::kDelete) NoteDelete(entry, number, keys_.last[digests_[i]]);
+      if (entry.kind == wal::EntryKind::kExpire) NoteExpire(entry, number, digests_[i]);
     }
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
   }
 
  private:
-  static bool EndsValue(const wal::Entry& entry) {
-    return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kDelete;
+  static bool ChangesKey(const wal::Entry& entry) {
+    return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kDelete ||
+           entry.kind == wal::EntryKind::kExpire;
   }
   // Of all entries together, so that they wait for memory once.
   void Prefetch(const wal::Group& group) {
     digests_.resize(group.entries.size());
     for (size_t i = 0; i < group.entries.size(); ++i) {
-      if (!EndsValue(group.entries[i])) continue;
+      if (!ChangesKey(group.entries[i])) continue;
       digests_[i] = keys_.Of(group.entries[i].key);
       keys_.last.prefetch(digests_[i]);
     }
+  }
+
+  void NotePut(const wal::Entry& entry, uint64_t number, bool is_absorbed, LogKeys::Last& last) {
+    if (last.version != 0) keys_.is_made[last.entry] = false;
+    last = {number, entry.version, entry.expiry, is_absorbed};
+    keys_.is_made[number] = !is_absorbed;
+  }
+  void NoteDelete(const wal::Entry& entry, uint64_t number, LogKeys::Last& last) {
+    // It deleted an earlier value, while this put was logged and not made yet.
+    if (last.version > entry.version) return;
+    if (last.version != 0) keys_.is_made[last.entry] = false;
+    last = {number, 0, 0, false};
+  }
+  // The value may be the checkpoint's.
+  void NoteExpire(const wal::Entry& entry, uint64_t number, const Digest& digest) {
+    const auto [found, is_first] =
+        keys_.last.try_emplace(digest, LogKeys::Last{number, entry.version, 0, true});
+    LogKeys::Last& last = found->second;
+    if (last.version != entry.version) return;
+    last.expiry_ns = entry.expiry;
+    keys_.has_later_expiry[last.entry] = true;
   }
 
   const wal::DataDirectory& directory_;
@@ -209,7 +235,13 @@ class PartLoader final : public wal::PartVisitor {
       return Damage(absl::StrCat("item ", items_, ": a segment has an impossible depth"));
     restorer_.GrowFor(item.key, {item.depth, item.depth_min});
     const auto last = keys_.last.find(keys_.Of(item.key));
-    skipped_ = last != keys_.last.end() && !last->second.is_loaded;
+    if (last != keys_.last.end()) {
+      skipped_ = !last->second.is_loaded;
+      if (item.version == last->second.version) item_.expiry_ns = last->second.expiry_ns;
+    } else {
+      skipped_ = false;
+    }
+    skipped_ |= keys_.HasExpired(item_.expiry_ns);
     value_left_ = item.value_length - value.size();
     if (value_left_ == 0) return skipped_ ? absl::OkStatus() : restorer_.Put(item_);
     if (skipped_) return absl::OkStatus();
@@ -311,8 +343,12 @@ class EntryApplier final : public wal::ReplayVisitor {
       const wal::Entry& entry = group.entries[i];
       const uint64_t number = entries_++;
       NoteClient(entry, images_);
-      if (!IsMade(entry, number)) continue;
-      absl::Status status = Apply(entry, pieces[i]);
+      if (!keys_.is_made[number]) continue;
+      Restorer::Item item{entry.key, entry.value, entry.version, entry.expiry, 0};
+      if (keys_.has_later_expiry[number])
+        item.expiry_ns = keys_.last.find(keys_.Of(entry.key))->second.expiry_ns;
+      if (keys_.HasExpired(item.expiry_ns)) continue;
+      absl::Status status = Put(entry, pieces[i], item);
       if (!status.ok()) return status;
     }
     restorer_.NoteRead(record.header.bytes());
@@ -320,36 +356,14 @@ class EntryApplier final : public wal::ReplayVisitor {
   }
 
  private:
-  bool IsMade(const wal::Entry& entry, uint64_t number) const {
-    if (entry.kind != wal::EntryKind::kExpire) return keys_.is_made[number];
-    const auto last = keys_.last.find(keys_.Of(entry.key));
-    return last == keys_.last.end() || last->second.entry < number;
-  }
-
-  absl::Status Apply(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
-    switch (entry.kind) {
-      case wal::EntryKind::kPut: {
-        Restorer::Item item{entry.key, entry.value, entry.version, entry.expiry, 0};
-        if (pieces.empty()) return restorer_.Put(item);
-        const absl::StatusOr<std::string> value = wal::ReadValue(directory_, entry, pieces);
-        if (!value.ok()) return value.status();
-        restorer_.NoteRead(value->size());
-        item.value = wal::BytesOfText(*value);
-        return restorer_.Put(item);
-      }
-      case wal::EntryKind::kExpire:
-        return restorer_.Expire(entry.key, entry.version, entry.expiry);
-      case wal::EntryKind::kDelete:  // what it deleted is not put, or is a later value
-      case wal::EntryKind::kSessionBegin:
-      case wal::EntryKind::kSessionEnd:
-      case wal::EntryKind::kFlushBound:
-      case wal::EntryKind::kExtend:
-      case wal::EntryKind::kTerm:
-      case wal::EntryKind::kShardReset:
-      case wal::EntryKind::kTimeMark:
-        return absl::OkStatus();  // pass 1 has refused those that this program never writes
-    }
-    return absl::OkStatus();
+  absl::Status Put(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces,
+                   Restorer::Item& item) {
+    if (pieces.empty()) return restorer_.Put(item);
+    const absl::StatusOr<std::string> value = wal::ReadValue(directory_, entry, pieces);
+    if (!value.ok()) return value.status();
+    restorer_.NoteRead(value->size());
+    item.value = wal::BytesOfText(*value);
+    return restorer_.Put(item);
   }
 
   const wal::DataDirectory& directory_;
@@ -361,6 +375,9 @@ class EntryApplier final : public wal::ReplayVisitor {
 
 }  // namespace
 
+// The mark is ahead of that clock, so it counts only if the exact time is unknown.
+uint64_t ClockAtEnd(const wal::LogEnd& end) { return end.clean ? end.clean_time : end.time_mark; }
+
 absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& tables,
                                   const RecoveryOptions& options) {
   assert(tables.ServerTime() == absl::UnixEpoch());
@@ -371,6 +388,7 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   KeyCollector collector(directory, restorer, keys);
   absl::StatusOr<wal::LogEnd> end = wal::Replay(directory, collector);
   if (!end.ok()) return end.status();
+  keys.clock_ns = ClockAtEnd(*end);
   uint64_t total = 2 * end->bytes;
   for (const wal::PartSummary& part : directory.current().parts) total += part.length;
   restorer.SetTotal(end->bytes, total);

@@ -63,7 +63,10 @@ struct Recovered {
   absl::Duration took;
 };
 
-// Reads the directory and changes nothing on the disk. After an error the caller discards `tables`.
+// Server time in ns that the clock of the life that wrote this log did not pass.
+uint64_t ClockAtEnd(const wal::LogEnd& end);
+
+// Reads the directory and changes nothing on the disk. Keys that had expired by ClockAtEnd are not put. After an error the caller discards `tables`.
 // `tables` are empty. Errors: DATA_LOSS (damage; names file and offset); FAILED_PRECONDITION
 // (entries of a kind that this program never writes); RESOURCE_EXHAUSTED (memory is too small; says
 // which --memory will do); CANCELLED (`stop`); those of FileSystem.

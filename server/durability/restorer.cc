@@ -95,20 +95,6 @@ absl::Status Restorer::Put(const Item& item) {
   return absl::OkStatus();
 }
 
-absl::Status Restorer::Expire(absl::string_view key, uint64_t version, uint64_t expiry_ns) {
-  LockedTable table = tables_.Lock(tables_.PartitionOf(key));
-  absl::Status status = table->RestoreExpiry(key, version, expiry_ns, kNow);
-  if (absl::IsResourceExhausted(status)) {
-    MakeRoom(*table);
-    status = table->RestoreExpiry(key, version, expiry_ns, kNow);
-  }
-  Grow(*table);
-  table.Release();
-  if (absl::IsResourceExhausted(status) && !index::IsVersionsUsedUp(status))
-    return Fail(MemoryError(key.size()));
-  return status.ok() ? status : Fail(std::move(status));
-}
-
 void Restorer::NoteVersion(uint64_t version) {
   uint64_t max = version_max_.load(std::memory_order_relaxed);
   while (max < version &&

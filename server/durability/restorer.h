@@ -45,7 +45,6 @@ class Restorer {
   void Prefetch(absl::string_view key) const;
   // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.
   absl::Status Put(const Item& item);
-  absl::Status Expire(absl::string_view key, uint64_t version, uint64_t expiry_ns);
   void NoteVersion(uint64_t version);
 
   // Before each group and item. Errors: CANCELLED (RecoveryOptions::stop).

@@ -73,8 +73,7 @@ struct TwoLives {
                           .status.ok());
           break;
         case Change::Kind::kExpire:
-          ASSERT_TRUE(
-              after->RestoreExpiry(change.key, change.version, change.expiry_ns, zero).ok());
+          ASSERT_TRUE(RestoreExpiry(*after, change.key, change.version, change.expiry_ns).ok());
           break;
         case Change::Kind::kDelete:
         case Change::Kind::kEvict:
@@ -179,7 +178,7 @@ TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
   const absl::Time zero = absl::UnixEpoch();
   ASSERT_TRUE(lives.after->Restore("key", BytesOf("later"), 20, 0, zero).status.ok());
   EXPECT_TRUE(RestoreDelete(*lives.after, "key", 19).ok());
-  EXPECT_TRUE(lives.after->RestoreExpiry("key", 19, kStartNs + kSecondNs, zero).ok());
+  EXPECT_TRUE(RestoreExpiry(*lives.after, "key", 19, kStartNs + kSecondNs).ok());
   const absl::StatusOr<Table::View> view = lives.after->Find("key");
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->version, 20u);

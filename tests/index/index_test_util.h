@@ -162,6 +162,15 @@ inline absl::Status RestoreDelete(Table& table, absl::string_view key, uint64_t 
   return table.Delete(key, {}, absl::UnixEpoch()).status;
 }
 
+// Another expiry of an earlier life: of a key that has this version.
+inline absl::Status RestoreExpiry(Table& table, absl::string_view key, uint64_t version,
+                                  uint64_t expiry_ns) {
+  const absl::StatusOr<Table::View> present = table.Find(key);
+  if (!present.ok() || present->version != version) return absl::OkStatus();
+  const std::vector<std::byte> value(present->value.begin(), present->value.end());
+  return table.Restore(key, value, version, expiry_ns, absl::UnixEpoch()).status;
+}
+
 }  // namespace osprey::index
 
 #endif  // OSPREY_TESTS_INDEX_INDEX_TEST_UTIL_H_

@@ -113,7 +113,8 @@ TEST(DurabilityTest, ALogThatRefusesAPieceCanBeReplayed) {
   ASSERT_TRUE(server.Put("key", "value").ok());
   std::vector<absl::Status> failures;
   ChangeLog changes(0, [&](absl::Status status) { failures.push_back(std::move(status)); });
-  changes.Start(server.log());
+  const std::atomic<uint64_t> soon_ns{0};
+  changes.Start(server.log(), soon_ns);
   const ClientWrite write{1, 1, rdma::Opcode::kPut};
   changes.SetWrite(&write);
   server.log().SetCheckpointBytes(uint64_t{1} << 60);
@@ -181,6 +182,56 @@ TEST(DurabilityTest, ALifeWhoseKeysExpireBeginsAfterTheLastOne) {
   Life life(directory, {});
   EXPECT_GT(life.durability().clock_start(), before + absl::Seconds(1));
   EXPECT_LT(life.durability().clock_start(), after + absl::Seconds(10));
+}
+
+// Its own record has the mark: it may expire before the next round of duties.
+TEST(DurabilityTest, ALifeBeginsAfterTheExpiryOfAKeyThatExpiresSoon) {
+  const std::string directory = NewDirectory();
+  const absl::Time before = absl::Now();
+  {
+    Life life(directory, {});
+    life.Put("key", "value", absl::Milliseconds(20));
+    ASSERT_TRUE(life.durability().Commit().ok());
+  }
+  Life life(directory, {});
+  EXPECT_GT(life.durability().clock_start(), before + absl::Milliseconds(20));
+  EXPECT_EQ(life.recovered()->items, 0u);
+}
+
+// The log has a multiple of what memory holds, and no entry of an expiry.
+TEST(DurabilityTest, KeysThatHadExpiredTakeNoRoomWhenLoading) {
+  const std::string directory = NewDirectory();
+  LifeOptions small;
+  small.memory_bytes = 4 << 20;
+  constexpr int kPuts = 6000;
+  const std::string value(2000, 'v');
+  {
+    Life life(directory, {}, small);
+    for (int i = 0; i < kPuts; ++i) {
+      absl::Status status;
+      do {
+        life.access().set_write({1, static_cast<uint64_t>(i) + 1, rdma::Opcode::kPut});
+        const std::string key = absl::StrCat("key", i);
+        status = life.access()
+                     .For(key)
+                     ->Put(key, index::BytesOf(value), {}, absl::Now(),
+                           index::Lifetime::For(absl::Milliseconds(5)))
+                     .status;
+      } while (absl::IsResourceExhausted(status));
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    life.Put("extended", "value", absl::Milliseconds(1500));
+    {
+      life.access().set_write({1, kPuts + 2, rdma::Opcode::kExpire});
+      const LockedTable table = life.access().For("extended");
+      ASSERT_TRUE(
+          table->Expire("extended", {}, index::Lifetime::Forever(), absl::Now()).status.ok());
+    }
+    ASSERT_TRUE(life.durability().Commit().ok());
+  }
+  Life life(directory, {}, small);
+  EXPECT_TRUE(life.Has("extended"));
+  EXPECT_LT(life.recovered()->items, 2000u);
 }
 
 TEST(DurabilityTest, AClockThatIsFarBehindTheLastLifeIsRefused) {
@@ -279,7 +330,8 @@ TEST(DutyThreadTest, WritesGoOnOnceTheDiskHasSpaceAgain) {
     if (!refuse) goes_on = true;
     if (refuse && ++refusals == 1) disk.set_capacity(2 * server.log().SpaceNeeded());
   };
-  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options,
+  std::atomic<uint64_t> soon_ns{0};
+  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options, soon_ns,
                      [] { return UINT64_MAX; }, [] { return false; }, refuse_writes,
                      [](const absl::Status& status) { ADD_FAILURE() << status; }},
                     0, {});

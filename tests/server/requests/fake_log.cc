@@ -222,7 +222,7 @@ std::string FakeLog::Difference(ServerHarness& server) const {
       }
       case LoggedChange::Kind::kExpire:
         EXPECT_TRUE(
-            replayed->RestoreExpiry(change.key, change.version, change.expiry_ns, epoch).ok());
+            index::RestoreExpiry(*replayed, change.key, change.version, change.expiry_ns).ok());
         break;
       case LoggedChange::Kind::kDelete:
       case LoggedChange::Kind::kEvict:
