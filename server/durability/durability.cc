@@ -122,6 +122,7 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   wal::LogOptions options;
   options.segment_bytes = options_.segment_bytes;
   options.queue_bytes_max = options_.log_memory;
+  options.space_is_low = [this] { RefuseWrites(true); };
   absl::StatusOr<std::unique_ptr<wal::Log>> log =
       wal::StartLog(*directory_, end, std::move(options));
   if (!log.ok()) return log.status();

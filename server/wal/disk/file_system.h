@@ -84,6 +84,11 @@ class File {
   // machine. The name of a new file needs SyncDirectory as well. After an error the lost bytes may
   // still be in the page cache, and no later Sync writes them.
   virtual absl::Status Sync() = 0;
+  // Takes disk space for so many bytes from `offset` on: writes there do not find the disk full. The
+  // file's length stays. Errors: UNAVAILABLE also where the file system cannot do so.
+  virtual absl::Status Reserve(uint64_t offset, uint64_t bytes) = 0;
+  // Frees what is reserved behind the file's end. REQUIRES: no Write meanwhile.
+  virtual absl::Status ReleaseReserve() = 0;
   // Reads what the disk has, not what the page cache has. Returns the number of bytes, fewer than
   // asked only at the end of the file. REQUIRES: offset, address and size are multiples of
   // kDirectAlignment.

@@ -77,6 +77,24 @@ class PosixFile final : public File {
     return absl::OkStatus();
   }
 
+  absl::Status Reserve(uint64_t offset, uint64_t bytes) override {
+    int result = -1;
+    do {
+      result = fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                         static_cast<off_t>(bytes));
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) return SystemError("cannot reserve disk space for the file", path_);
+    return absl::OkStatus();
+  }
+
+  // A file system that has the length already frees the blocks behind it.
+  absl::Status ReleaseReserve() override {
+    struct stat status;
+    if (fstat(fd_.get(), &status) != 0 || ftruncate(fd_.get(), status.st_size) != 0)
+      return SystemError("cannot free the space reserved for the file", path_);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) override {
     const int fd = DirectFd();
     if (fd < 0) return SystemError("cannot open the file", path_);

@@ -69,6 +69,26 @@ TEST_F(WalDiskTest, ManyPiecesAreWrittenWhole) {
   EXPECT_EQ(std::filesystem::file_size(path_ + "/f"), 35000u);
 }
 
+TEST_F(WalDiskTest, ReservedSpaceIsTheFilesUntilItIsReleased) {
+  constexpr uint64_t kReserved = 1 << 20;
+  const std::unique_ptr<File> file = *files_->Create("f");
+  ASSERT_EQ(file->Write(0, {BytesOfText("hello")}), absl::OkStatus());
+  ASSERT_EQ(file->Sync(), absl::OkStatus());
+  const auto space = [this] {
+    struct stat status;
+    EXPECT_EQ(stat((path_ + "/f").c_str(), &status), 0);
+    return uint64_t{512} * static_cast<uint64_t>(status.st_blocks);
+  };
+  if (const absl::Status status = file->Reserve(5, kReserved); !status.ok())
+    GTEST_SKIP() << "the file system of " << path_ << " reserves nothing: " << status;
+  EXPECT_GE(space(), kReserved);
+  EXPECT_EQ(*files_->FileBytes("f"), 5u);
+  ASSERT_EQ(file->Write(5, {BytesOfText(" world")}), absl::OkStatus());
+  EXPECT_EQ(file->ReleaseReserve(), absl::OkStatus());
+  EXPECT_LT(space(), kReserved);
+  EXPECT_EQ(*files_->FileBytes("f"), 11u);
+}
+
 TEST_F(WalDiskTest, NamesAreListedRenamedAndRemoved) {
   ASSERT_TRUE(files_->Create("b").ok());
   ASSERT_TRUE(files_->Create("a").ok());
