@@ -107,7 +107,7 @@ class FrozenFiles final : public FileSystem {
     return names;
   }
   absl::StatusOr<uint64_t> FreeBytes() override { return files_.FreeBytes(); }
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder) override {
     return ReadOnlyError(PathOf(kLockName));
   }
   std::string PathOf(const std::string& name) const override { return files_.PathOf(name); }

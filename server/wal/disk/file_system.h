@@ -95,6 +95,9 @@ class File {
   virtual absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) = 0;
 };
 
+// What a process does with a directory that it has locked, for messages.
+enum class LockHolder { kServer, kBackup };
+
 // The file of FileSystem::Lock.
 inline constexpr char kLockName[] = "LOCK";
 
@@ -127,8 +130,8 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
   // What this process may still write.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
-  // Errors: FAILED_PRECONDITION if another process holds it.
-  virtual absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() = 0;
+  // Errors: FAILED_PRECONDITION if another process holds it, which the message names.
+  virtual absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder holder) = 0;
   // For messages: the directory's path and the name.
   virtual std::string PathOf(const std::string& name) const = 0;
 };

@@ -79,7 +79,9 @@ class BoundedDisk final : public wal::FileSystem {
   absl::Status Remove(const std::string& name) override { return files_->Remove(name); }
   absl::Status SyncDirectory() override { return files_->SyncDirectory(); }
   absl::StatusOr<std::vector<std::string>> List() override { return files_->List(); }
-  absl::StatusOr<std::unique_ptr<wal::DirectoryLock>> Lock() override { return files_->Lock(); }
+  absl::StatusOr<std::unique_ptr<wal::DirectoryLock>> Lock(wal::LockHolder holder) override {
+    return files_->Lock(holder);
+  }
   std::string PathOf(const std::string& name) const override { return files_->PathOf(name); }
 
  private:

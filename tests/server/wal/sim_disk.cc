@@ -375,7 +375,7 @@ absl::StatusOr<uint64_t> SimDisk::FreeBytes() {
   return used >= capacity_ ? 0 : capacity_ - used;
 }
 
-absl::StatusOr<std::unique_ptr<DirectoryLock>> SimDisk::Lock() {
+absl::StatusOr<std::unique_ptr<DirectoryLock>> SimDisk::Lock(LockHolder) {
   if (locked_) return absl::FailedPreconditionError("another server uses the data directory /data");
   return std::make_unique<SimLock>(*this);
 }

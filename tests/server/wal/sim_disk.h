@@ -103,7 +103,7 @@ class SimDisk final : public FileSystem {
   absl::Status SyncDirectory() override;
   absl::StatusOr<std::vector<std::string>> List() override;
   absl::StatusOr<uint64_t> FreeBytes() override;
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override;
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder holder) override;
   std::string PathOf(const std::string& name) const override { return "/data/" + name; }
 
  private:
