@@ -209,7 +209,7 @@ void DutyThread::WriteCheckpoint() {
     stats_.checkpoint_took = took;
     stats_.checkpoint_at = absl::Now();
   }
-  data_.options.log(absl::StrCat("checkpoint of ", size->items, " keys, ", size->bytes,
+  data_.options.log(absl::StrCat("checkpoint of ", size->items, " items, ", size->bytes,
                                  " bytes, in ",
                                  absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))));
   if (!size->removal.ok())

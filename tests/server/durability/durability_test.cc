@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -290,6 +291,37 @@ TEST(DutyThreadTest, WritesGoOnOnceTheDiskHasSpaceAgain) {
   duties.Stop();
   EXPECT_TRUE(goes_on);
   EXPECT_EQ(refusals, 1);
+}
+
+// The log line of a checkpoint counts what is in its files.
+TEST(DutyThreadTest, AKeyThatIsWrittenDuringTheWalkMayBeTwoItems) {
+  wal::SimDisk disk(1);
+  DurableServer server(disk, {});
+  ASSERT_TRUE(server.Start().ok());
+  constexpr int kKeys = 3000;
+  const auto put = [&](int key, size_t bytes) {
+    ASSERT_TRUE(server.Put(absl::StrCat("key", key), std::string(bytes, 'v')).ok());
+  };
+  for (int key = 0; key < kKeys; ++key) put(key, 500);
+  DurabilityOptions options;
+  options.checkpoint_step = [&, next = 0]() mutable {
+    for (int i = 0; i < 300; ++i, ++next) put(next % kKeys, next / kKeys % 2 == 0 ? 3 : 500);
+  };
+  std::vector<std::string> lines;
+  options.log = [&](absl::string_view line) { lines.emplace_back(line); };
+  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options,
+                     [] { return UINT64_MAX; }, [] { return false; }, [](bool) {},
+                     [](const absl::Status& status) { ADD_FAILURE() << status; }},
+                    /*replayed_bytes=*/options.checkpoint_log_bytes, {});
+  ASSERT_TRUE(
+      duties.Start([] { return absl::Now(); }, [] { return std::vector<SessionImage>(); }).ok());
+  duties.RunOnce();
+  ASSERT_EQ(lines.size(), 1u);
+  int items = 0;
+  int end = 0;
+  ASSERT_EQ(std::sscanf(lines[0].c_str(), "checkpoint of %d items, %n", &items, &end), 1);
+  EXPECT_GT(end, 0) << lines[0];
+  EXPECT_GT(items, kKeys);
 }
 
 // Whatever takes its last byte, and for however long.
