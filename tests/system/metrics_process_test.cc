@@ -292,8 +292,10 @@ TEST_F(MetricsProcessTest, ADurableServerTellsOfItsLogAndItsStart) {
   ExpectNeeded(scrape, 592);
   EXPECT_GT(scrape.Of("osprey_versions_left"), 0);
 
+  EXPECT_THAT(server_->Log(), Not(HasSubstr("loading")));
   server_.reset();  // by SIGKILL
   Start(flags);
+  EXPECT_THAT(server_->Log(), HasSubstr("loading the log from record 1, "));
   const Scrape next = Scraped();
   EXPECT_EQ(next.Of("osprey_items_loaded"), kPuts);
   EXPECT_EQ(next.Of("osprey_items"), kPuts);
