@@ -125,9 +125,10 @@ bool Log::HasSpare() const {
 }
 
 absl::Status Log::ReserveSpace(uint64_t bytes) {
-  reserved_bytes_.fetch_add(bytes);
-  const absl::Status status = CheckFree(SpaceNeeded());
-  if (!status.ok()) reserved_bytes_.fetch_sub(bytes);
+  // What is refused is never part of SpaceNeeded, which decides whether all writes are refused.
+  const std::lock_guard<std::mutex> lock(reserve_mutex_);
+  const absl::Status status = CheckFree(SpaceNeeded() + bytes);
+  if (status.ok()) reserved_bytes_.fetch_add(bytes);
   return status;
 }
 

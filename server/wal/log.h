@@ -158,6 +158,7 @@ class Log {
   SpareSpace spare_;  // changed under write_mutex_
   std::atomic<uint64_t> appended_;
   std::atomic<uint64_t> checkpoint_bytes_{0};
+  std::mutex reserve_mutex_;  // held while reserved_bytes_ rises
   std::atomic<uint64_t> reserved_bytes_{0};
   std::atomic<uint64_t> time_mark_;
   std::atomic<uint64_t> version_ceiling_;

@@ -1,7 +1,10 @@
 // The log, step by step, on the simulated disk.
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -161,6 +164,23 @@ TEST_F(WalLogTest, ReservedSpaceIsKeptFromOthers) {
   }
   EXPECT_EQ(log_->SpaceNeeded(), needed);
   EXPECT_EQ(log_->ReserveSpace(40 << 10).code(), absl::StatusCode::kResourceExhausted);
+}
+
+// The server refuses all writes while more is needed than is free.
+TEST_F(WalLogTest, RefusedSpaceIsAtNoTimeNeeded) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const uint64_t needed = log_->SpaceNeeded();
+  disk_.set_capacity(needed);
+  std::atomic<bool> ended{false};
+  std::thread refused([&] {
+    for (int i = 0; i < 50000; ++i)
+      EXPECT_EQ(log_->ReserveSpace(1000).code(), absl::StatusCode::kResourceExhausted);
+    ended = true;
+  });
+  uint64_t most = 0;
+  while (!ended) most = std::max(most, log_->SpaceNeeded());
+  refused.join();
+  EXPECT_EQ(most, needed);
 }
 
 class WalSpareTest : public WalLogTest {
