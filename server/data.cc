@@ -117,6 +117,8 @@ absl::StatusOr<std::unique_ptr<Durability>> OpenData(Config& config,
 
 absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durability& durability,
                                                    Tables& tables, const std::atomic<bool>& stop) {
+  if (const std::string load = durability.DescribeLoad(); !load.empty())
+    Log(absl::StrCat("loading ", load));
   LoadReport report;
   RecoveryOptions options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());

@@ -46,7 +46,7 @@ struct CheckpointInput {
 };
 
 struct CheckpointSize {
-  uint64_t items = 0;
+  uint64_t items = 0;  // a key that is written during the walk may be there twice
   uint64_t bytes = 0;  // of their keys and values
   // Why old files could not be removed. That fails no checkpoint; the next one tries again.
   absl::Status removal;

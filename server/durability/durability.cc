@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "index/layout/layout.h"
 #include "index/layout/test_hooks.h"
@@ -71,6 +72,26 @@ std::vector<PartitionChanges*> Durability::changes() const {
   return changes;
 }
 
+// A file whose length cannot be found counts as empty: Load has the error.
+std::string Durability::DescribeLoad() const {
+  const wal::Current current = directory_->current();
+  uint64_t bytes = 0;
+  for (const wal::PartSummary& part : current.parts) bytes += part.length;
+  for (const std::string& name : files_->List().value_or(std::vector<std::string>())) {
+    const uint64_t segment = wal::SegmentNumber(name);
+    if (segment == 0 || segment < current.header.redo_segment) continue;
+    const uint64_t length = files_->FileBytes(name).value_or(0);
+    bytes += length - std::min(length, wal::kSegmentHeaderBytes);
+  }
+  if (bytes == 0) return "";
+  const std::string checkpoint =
+      current.header.checkpoint == 0
+          ? ""
+          : absl::StrCat("checkpoint ", current.header.checkpoint, " and ");
+  return absl::StrCat(checkpoint, "the log from record ", current.header.redo_record, ", ",
+                      absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6));
+}
+
 absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions& options) {
   tables_ = &tables;
   absl::StatusOr<Recovered> recovered = Recover(*directory_, tables, options);
@@ -121,6 +142,7 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   wal::LogOptions options;
   options.segment_bytes = options_.segment_bytes;
   options.queue_bytes_max = options_.log_memory;
+  options.space_is_low = [this] { RefuseWrites(true); };
   absl::StatusOr<std::unique_ptr<wal::Log>> log =
       wal::StartLog(*directory_, end, std::move(options));
   if (!log.ok()) return log.status();

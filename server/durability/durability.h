@@ -65,6 +65,9 @@ class Durability : public WriteLog {
   uint64_t last_version() const { return directory_->current().header.version_ceiling; }
   std::vector<PartitionChanges*> changes() const;
 
+  // What Load reads, for a log line: "checkpoint 3 and the log from record 7, 12.3 MB". Empty: nothing.
+  std::string DescribeLoad() const;
+
   // Fills `tables`, which are empty, were made as above, and outlive this. Their clock stands still
   // at absl::UnixEpoch() meanwhile. Then the log is started, and all that was loaded is durable.
   // Errors: those of Recover and of wal::StartLog; FAILED_PRECONDITION (the clock went back).

@@ -109,9 +109,9 @@ void DutyThread::WatchSpace() {
     stats_.disk_needed_bytes = needed;
   }
   const bool full = *free < needed;
+  data_.refuse_writes(full);  // the log may have refused them meanwhile
   if (full == disk_full_) return;
   disk_full_ = full;
-  data_.refuse_writes(full);
   data_.options.log(
       full ? absl::StrCat("the disk of ", data_.files.PathOf(""), " is full: ", *free,
                           " bytes are free, and ", needed,
@@ -143,11 +143,23 @@ void DutyThread::KeepTimeMark() {
   const uint64_t now_ns = NowNs();
   const uint64_t ahead = TimeAheadNs();
   if (time_mark_ns_ > now_ns + ahead / 2) return;
+  // The write would fail, and end the log.
+  if (disk_full_ && !data_.log.HasSpare()) return NoteSpareIsUsed();
+  spare_is_used_ = false;
   time_mark_ns_ = now_ns + ahead;
   data_.log.RaiseMarks(time_mark_ns_, 0);
   if (!AppendTo(data_.log, {wal::RecordKind::kMark, {}}).ok()) return;
   // An error is the log's, and the next Commit reports it.
   if (data_.log.Write().ok()) (void)data_.log.Sync();
+}
+
+void DutyThread::NoteSpareIsUsed() {
+  if (spare_is_used_) return;
+  spare_is_used_ = true;
+  data_.options.log(
+      absl::StrCat("the disk of ", data_.files.PathOf(""),
+                   " has no space for the time mark: if this server is killed, and the machine's "
+                   "clock set back, expired keys come back; free disk space"));
 }
 
 bool DutyThread::IsCheckpointDue() const {
@@ -199,7 +211,7 @@ void DutyThread::WriteCheckpoint() {
     stats_.checkpoint_took = took;
     stats_.checkpoint_at = absl::Now();
   }
-  data_.options.log(absl::StrCat("checkpoint of ", size->items, " keys, ", size->bytes,
+  data_.options.log(absl::StrCat("checkpoint of ", size->items, " items, ", size->bytes,
                                  " bytes, in ",
                                  absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))));
   if (!size->removal.ok())

@@ -85,6 +85,7 @@ class DutyThread {
   void MeasureLog();
   bool IsClockAhead() const;
   void KeepTimeMark();
+  void NoteSpareIsUsed();
   bool IsCheckpointDue() const;
   void WriteCheckpoint();
 
@@ -105,6 +106,7 @@ class DutyThread {
   // Log::bytes_written at the last checkpoint; before this life: less than 0, modulo 2^64.
   uint64_t log_bytes_at_checkpoint_;
   bool disk_full_ = false;
+  bool spare_is_used_ = false;  // the time mark is not kept
 
   mutable std::mutex stats_mutex_;
   DurabilityStats stats_;

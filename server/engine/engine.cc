@@ -163,9 +163,13 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kConnectRequest) return HandleRequest(state, event, now);
   if (event.kind == Event::Kind::kDisconnected) return HandleDisconnected(state, event, now);
   if (event.kind == Event::Kind::kDeviceLost) {
-    failure_ = absl::UnavailableError(
+    const absl::string_view then = options_.write_log == nullptr
+                                       ? "empty, as there is no --data-dir"
+                                       : "with the keys of its data directory";
+    failure_ = absl::UnavailableError(absl::StrCat(
         "the RDMA device is being removed, or has failed; start kvserver again when it is back (it "
-        "will be empty)");
+        "begins ",
+        then, ")"));
     return;
   }
   Connection* const found = Find(state, event.connection);

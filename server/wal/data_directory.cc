@@ -105,7 +105,7 @@ absl::Status WriteWhole(FileSystem& files, const std::string& name,
 absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::Open(FileSystem& files,
                                                                    const NewDirectory& options,
                                                                    Random random) {
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files.Lock();
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files.Lock(LockHolder::kServer);
   if (!lock.ok()) return lock.status();
   const absl::StatusOr<std::vector<std::string>> names = files.List();
   if (!names.ok()) return names.status();
@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::OpenCopy(FileSyste
   // The lock creates a file, so the first look is without it.
   for (const bool is_locked : {false, true}) {
     if (is_locked) {
-      absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files.Lock();
+      absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files.Lock(LockHolder::kBackup);
       if (!lock.ok()) return lock.status();
       directory->lock_ = *std::move(lock);
     }

@@ -42,7 +42,7 @@ struct Current {
 class DataDirectory {
  public:
   // Locks the directory, reads FORMAT and CURRENT, or creates them in an empty directory.
-  // `files` outlives it. Errors: FAILED_PRECONDITION (another server has it; not empty, and no data
+  // `files` outlives it. Errors: FAILED_PRECONDITION (another process has it; not empty, and no data
   // directory; of another format); DATA_LOSS (damaged); those of FileSystem.
   static absl::StatusOr<std::unique_ptr<DataDirectory>> Open(FileSystem& files,
                                                              const NewDirectory& options,

@@ -81,6 +81,7 @@ Log::Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> 
     : directory_(directory),
       options_(std::move(options)),
       queue_(options_.segment_bytes, options_.queue_bytes_max, last_record + 1, current.end),
+      spare_(options_.spare_bytes),
       appended_(last_record),
       time_mark_(directory.current().header.time_mark),
       version_ceiling_(directory.current().header.version_ceiling),
@@ -104,8 +105,8 @@ absl::Status Log::CheckFree(uint64_t needed) const {
 
 absl::StatusOr<uint64_t> Log::Append(absl::Span<const NewRecord> records) {
   if (failed_.load(std::memory_order_acquire)) return status();
-  absl::StatusOr<uint64_t> number =
-      queue_.Append(records, [this](uint64_t bytes) { return CheckSpace(bytes); });
+  absl::StatusOr<uint64_t> number = queue_.Append(
+      records, [this](uint64_t bytes) { return CheckSpace(bytes); }, spare_.end());
   if (number.ok()) RaiseTo(appended_, *number);
   return number;
 }
@@ -113,14 +114,21 @@ absl::StatusOr<uint64_t> Log::Append(absl::Span<const NewRecord> records) {
 bool Log::HasRoom() const { return queue_.HasRoom(); }
 
 uint64_t Log::SpaceNeeded() const {
-  return 2 * options_.segment_bytes + options_.queue_bytes_max + checkpoint_bytes_.load() +
-         reserved_bytes_.load();
+  return 2 * options_.segment_bytes + options_.queue_bytes_max + options_.spare_bytes +
+         checkpoint_bytes_.load() + reserved_bytes_.load();
+}
+
+bool Log::HasSpare() const {
+  constexpr uint64_t kMarkAndCloseBytes = 3 * sizeof(RecordHeader);
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  return current_.end + kMarkAndCloseBytes <= spare_.end();
 }
 
 absl::Status Log::ReserveSpace(uint64_t bytes) {
-  reserved_bytes_.fetch_add(bytes);
-  const absl::Status status = CheckFree(SpaceNeeded());
-  if (!status.ok()) reserved_bytes_.fetch_sub(bytes);
+  // What is refused is never part of SpaceNeeded, which decides whether all writes are refused.
+  const std::lock_guard<std::mutex> lock(reserve_mutex_);
+  const absl::Status status = CheckFree(SpaceNeeded() + bytes);
+  if (status.ok()) reserved_bytes_.fetch_add(bytes);
   return status;
 }
 
@@ -191,6 +199,7 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
     std::memcpy(place, &header, sizeof(header));
     offset += header.bytes();
   }
+  if (!spare_.KeepBehind(*current_.file, offset) && options_.space_is_low) options_.space_is_low();
   const absl::Status status = current_.file->Write(current_.end, PiecesOf(chunk));
   if (!status.ok() && !IsMutant(Mutant::kWriteErrorForgotten)) return status;
   const std::lock_guard<std::mutex> lock(state_mutex_);
@@ -233,6 +242,7 @@ absl::Status Log::BeginSegment() {
   next.file = *std::move(file);
   next.info = {header.number, header.life, header.first_record};
   next.checksum = current_.checksum;
+  spare_.Restart();
   const std::lock_guard<std::mutex> lock(state_mutex_);
   old_ = std::exchange(current_, std::move(next));
   return absl::OkStatus();
@@ -285,6 +295,7 @@ absl::Status Log::SyncSegments(const std::optional<Segment>& old, const Segment&
     status = directory_.files().SyncDirectory();
   if (status.ok() && !IsMutant(Mutant::kNoClose)) status = WriteClose(*old, current.info);
   if (status.ok() && !IsMutant(Mutant::kOldSegmentNotSynced)) status = old->file->Sync();
+  if (status.ok()) (void)old->file->ReleaseReserve();  // else the next start does
   return status;
 }
 
@@ -311,6 +322,7 @@ absl::Status Log::End(uint64_t time) {
   if (!number.ok()) return number.status();
   absl::Status status = Write();
   if (status.ok()) status = Sync();
+  if (status.ok()) (void)current_.file->ReleaseReserve();
   return status;
 }
 

@@ -41,6 +41,7 @@
 #include "server/wal/data_directory.h"
 #include "server/wal/log_queue.h"
 #include "server/wal/replay.h"
+#include "server/wal/spare_space.h"
 
 namespace osprey::server::wal {
 
@@ -49,9 +50,15 @@ struct LogOptions {
   uint64_t segment_bytes = 256 << 20;
   // Of appended records that are not written: above it Append refuses, unless the queue is empty.
   uint64_t queue_bytes_max = 64 << 20;
+  // Disk space that is reserved behind the newest record, if the file system can (SpareSpace). A mark
+  // takes 64 B of it, so at one a second they go on for more than a day.
+  uint64_t spare_bytes = 16 << 20;
   // Called after synced() rose, or the log failed, on the thread that called Sync or Write. It
   // calls neither of the two.
   std::function<void()> progressed;
+  // Called by Write, on its thread, while the disk has no space for the spare. No more should be
+  // appended. It calls nothing of the log.
+  std::function<void()> space_is_low;
 };
 
 // What CURRENT says of the log.
@@ -77,7 +84,7 @@ class Log {
   // Appends all of the records or none. Returns the number of the last one. Numbers follow each
   // other without gaps in the order of the calls. Errors: ABORTED (the queue is full: Write, then
   // try again); RESOURCE_EXHAUSTED (the disk is too full for another segment beside the next
-  // checkpoint); INVALID_ARGUMENT (a record is too long); status().
+  // checkpoint, and the spare is used up, or they are pieces); INVALID_ARGUMENT (a record is too long); status().
   absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records);
   // False: Append would find the queue full.
   bool HasRoom() const;
@@ -101,9 +108,11 @@ class Log {
 
   // What the next checkpoint needs on the disk: a new segment is begun only while it fits as well.
   void SetCheckpointBytes(uint64_t bytes) { checkpoint_bytes_.store(bytes); }
-  // Bytes that must be free on the disk for further writes: two segments, the queue, the next
-  // checkpoint, and what is reserved.
+  // Bytes that must be free on the disk for further writes: two segments, the queue, the spare, the
+  // next checkpoint, and what is reserved.
   uint64_t SpaceNeeded() const;
+  // On a full disk: whether a record without a body can be written.
+  bool HasSpare() const;
   // Takes disk space for records that follow, so that Append need not refuse them. Released as they
   // are appended, or given up. Errors: RESOURCE_EXHAUSTED (less than SpaceNeeded() would be free),
   // those of FileSystem.
@@ -146,8 +155,10 @@ class Log {
   const LogOptions options_;
 
   LogQueue queue_;
+  SpareSpace spare_;  // changed under write_mutex_
   std::atomic<uint64_t> appended_;
   std::atomic<uint64_t> checkpoint_bytes_{0};
+  std::mutex reserve_mutex_;  // held while reserved_bytes_ rises
   std::atomic<uint64_t> reserved_bytes_{0};
   std::atomic<uint64_t> time_mark_;
   std::atomic<uint64_t> version_ceiling_;

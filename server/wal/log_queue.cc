@@ -25,8 +25,10 @@ bool LogQueue::NeedsSegment(uint64_t offset, uint64_t record_bytes) const {
 }
 
 absl::StatusOr<uint64_t> LogQueue::Append(absl::Span<const NewRecord> records,
-                                          absl::FunctionRef<absl::Status(uint64_t)> check_space) {
+                                          absl::FunctionRef<absl::Status(uint64_t)> check_space,
+                                          uint64_t spare_end) {
   uint64_t total = 0;
+  bool has_pieces = false;
   for (const NewRecord& record : records) {
     const uint64_t length = LengthOf(record);
     const uint64_t length_max = record.kind == RecordKind::kPiece ? kPieceBytesMax : kRecordBodyMax;
@@ -35,6 +37,7 @@ absl::StatusOr<uint64_t> LogQueue::Append(absl::Span<const NewRecord> records,
           absl::StrCat("a record of ", length, " bytes; the log takes at most ", length_max));
     }
     total += RoundUp(sizeof(RecordHeader) + length, kRecordAlignment);
+    has_pieces |= record.kind == RecordKind::kPiece;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes_ > 0 && bytes_ + total > bytes_max_) {
@@ -51,21 +54,23 @@ absl::StatusOr<uint64_t> LogQueue::Append(absl::Span<const NewRecord> records,
     }
     offset += bytes;
   }
+  bool may_begin_segment = true;
   if (segments > 0) {
     const absl::Status status = check_space(segments * segment_bytes_ + bytes_ + total);
-    if (!status.ok()) return status;
+    may_begin_segment = status.ok();
+    if (!status.ok() && (has_pieces || offset_ + total + kCloseBytes > spare_end)) return status;
   }
-  for (const NewRecord& record : records) Add(record, LengthOf(record));
+  for (const NewRecord& record : records) Add(record, LengthOf(record), may_begin_segment);
   return next_number_ - 1;
 }
 
-void LogQueue::Add(const NewRecord& record, uint64_t length) {
+void LogQueue::Add(const NewRecord& record, uint64_t length, bool may_begin_segment) {
   RecordHeader header;
   header.kind = static_cast<uint8_t>(record.kind);
   header.flags = kMustUnderstand;
   header.length = static_cast<uint32_t>(length);
   header.number = next_number_++;
-  const bool begins_segment = NeedsSegment(offset_, header.bytes());
+  const bool begins_segment = may_begin_segment && NeedsSegment(offset_, header.bytes());
   if (begins_segment) offset_ = kSegmentHeaderBytes;
   if (begins_segment || chunks_.empty()) {
     LogChunk& added = chunks_.emplace_back();

@@ -43,9 +43,11 @@ class LogQueue {
         offset_(offset) {}
 
   // As Log::Append. Before the records begin new segments, `check_space` is called with the bytes
-  // of these and of the queue: the queue is not on the disk yet.
+  // of these and of the queue: the queue is not on the disk yet. If it refuses them, the present
+  // segment becomes longer instead, up to `spare_end`. Pieces are refused then.
   absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records,
-                                  absl::FunctionRef<absl::Status(uint64_t)> check_space);
+                                  absl::FunctionRef<absl::Status(uint64_t)> check_space,
+                                  uint64_t spare_end = 0);
   // Moves all that is queued into `chunks`, which is empty. It counts as queued until Release.
   void Take(std::vector<LogChunk>& chunks);
   // The chunk was written, or cannot be. Its memory may serve later records.
@@ -54,7 +56,7 @@ class LogQueue {
 
  private:
   bool NeedsSegment(uint64_t offset, uint64_t record_bytes) const;
-  void Add(const NewRecord& record, uint64_t length);
+  void Add(const NewRecord& record, uint64_t length, bool may_begin_segment);
 
   const uint64_t segment_bytes_;
   const uint64_t bytes_max_;

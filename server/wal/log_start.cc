@@ -53,6 +53,14 @@ class TailCopier {
   uint64_t checksum_;
 };
 
+// A life that was killed has left it.
+void ReleaseSpares(FileSystem& files, const std::vector<SegmentInfo>& chain) {
+  for (const SegmentInfo& segment : chain) {
+    absl::StatusOr<std::unique_ptr<File>> file = files.OpenToWrite(SegmentName(segment.number));
+    if (file.ok()) (void)(*file)->ReleaseReserve();
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const LogEnd& end,
@@ -100,14 +108,17 @@ absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const Lo
   for (const SegmentInfo& segment : chain) numbers.push_back(segment.number);
   status = directory.RemoveLeftovers(numbers);
   if (!status.ok()) return status;
+  ReleaseSpares(files, end.chain);
 
   Log::Segment segment;
   segment.file = *std::move(file);
   segment.info = chain.back();
   segment.end = copier.offset();
   segment.checksum = copier.checksum();
-  return std::unique_ptr<Log>(new Log(directory, std::move(options), std::move(chain),
-                                      std::move(segment), end.last_record));
+  std::unique_ptr<Log> log(new Log(directory, std::move(options), std::move(chain),
+                                   std::move(segment), end.last_record));
+  (void)log->spare_.KeepBehind(*log->current_.file, log->current_.end);
+  return log;
 }
 
 }  // namespace osprey::server::wal

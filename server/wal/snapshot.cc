@@ -27,6 +27,8 @@ class LimitedFile final : public File {
 
   absl::Status Write(uint64_t, absl::Span<const Bytes>) override { return ReadOnlyError(path_); }
   absl::Status Sync() override { return ReadOnlyError(path_); }
+  absl::Status Reserve(uint64_t, uint64_t) override { return ReadOnlyError(path_); }
+  absl::Status ReleaseReserve() override { return ReadOnlyError(path_); }
   absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) override {
     if (offset >= bytes_) return 0;
     const absl::StatusOr<uint64_t> got = file_->ReadPastCache(offset, to);
@@ -105,7 +107,7 @@ class FrozenFiles final : public FileSystem {
     return names;
   }
   absl::StatusOr<uint64_t> FreeBytes() override { return files_.FreeBytes(); }
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder) override {
     return ReadOnlyError(PathOf(kLockName));
   }
   std::string PathOf(const std::string& name) const override { return files_.PathOf(name); }

@@ -242,6 +242,43 @@ TEST(PreparedWritesTest, KeysOfOneHomeAreDecidedWhileTheChainHasRoom) {
   for (Decided& one : f.decided) ExpectApplied(f, one);
 }
 
+// The keys of two halves of one home fit into one segment. With those that are decided they do not.
+TEST(PreparedWritesTest, SegmentsStayApartWhileTheirDecidedKeysNeedTheRoom) {
+  constexpr size_t kPresent = 40, kDecided = 30;  // of each half
+  constexpr size_t kPlaces = (2 + kChainLinesMax) * kLineWordsUsable;
+  static_assert(2 * kPresent < kPlaces && 2 * (kPresent + kDecided) > kPlaces);
+  std::vector<std::string> halves[2];
+  for (std::string& key : KeysOfHome(7, 6 * (kPresent + kDecided), /*same_fingerprint=*/false))
+    halves[HashKey(key, kTestSeed).bits & 1].push_back(std::move(key));
+  for (const bool decides : {false, true}) {
+    SCOPED_TRACE(decides);
+    PreparedFixture f(/*evict=*/false, 4 << 20);
+    int fill = 0;
+    for (; f.table->stats().segments < 2; f.Step())
+      ASSERT_TRUE(f.Put(absl::StrCat("fill", fill++), "v").status.ok());
+    ASSERT_EQ(f.table->stats().segments, 2u);
+    for (const std::vector<std::string>& half : halves) {
+      ASSERT_GE(half.size(), kPresent + kDecided);
+      for (size_t i = 0; i < kPresent; ++i)
+        ASSERT_TRUE(f.Put(half[i], std::string(100, 'v')).status.ok());
+      for (size_t i = kPresent; decides && i < kPresent + kDecided; ++i)
+        ASSERT_TRUE(f.Decide(Kind::kPut, half[i], std::string(100, 'w'), {}).ok());
+    }
+    while (fill > 0)
+      ASSERT_TRUE(f.table->Delete(absl::StrCat("fill", --fill), {}, f.now).status.ok());
+    for (int i = 0; i < 10; ++i) {
+      f.now += absl::Seconds(2);
+      f.Step();
+    }
+    EXPECT_EQ(f.table->stats().merges, decides ? 0u : 1u);
+    for (Decided& one : f.decided) ExpectApplied(f, one);
+    for (const std::vector<std::string>& half : halves) {
+      for (size_t i = 0; i < kPresent; ++i)
+        EXPECT_EQ(f.Read(half[i]).kind, Lookup::Kind::kHit) << half[i];
+    }
+  }
+}
+
 // Leased keys are not evicted otherwise.
 TEST(PreparedWritesTest, InACacheANewKeyReplacesALeasedOne) {
   PreparedFixture f(/*evict=*/true);

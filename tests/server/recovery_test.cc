@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rdma/errors.h"
 #include "tests/server/server_harness.h"
@@ -484,6 +485,27 @@ TEST(ServerStopTest, ALostDeviceIsAFailure) {
   server.network().LoseDevice("server");
   server.Settle();
   EXPECT_EQ(server.engine().failure().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(server.engine().failure().message(),
+              testing::HasSubstr("(it begins empty, as there is no"));
+}
+
+TEST(ServerStopTest, ALostDeviceLosesNothingOfADataDirectory) {
+  struct NoLog final : WriteLog {
+    bool AwaitsSync() const override { return false; }
+    absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t) override {
+      return std::unique_ptr<ValueUpload>();
+    }
+    absl::Status Commit() override { return absl::OkStatus(); }
+    absl::Status Refusal() const override { return absl::OkStatus(); }
+  };
+  NoLog log;
+  HarnessOptions options;
+  options.write_log = &log;
+  ServerHarness server(options);
+  server.network().LoseDevice("server");
+  server.Settle();
+  EXPECT_THAT(server.engine().failure().message(),
+              testing::HasSubstr("(it begins with the keys of its"));
 }
 
 // --- Another incarnation -------------------------------------------------------------------------

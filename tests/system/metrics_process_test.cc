@@ -252,6 +252,12 @@ TEST_F(MetricsProcessTest, WithoutTheFlagNothingListensForThem) {
   EXPECT_THAT((*without)->Log(), Not(HasSubstr("metrics at")));
 }
 
+// Beside the data, of which there is next to none: server/OPERATING.md has these numbers.
+void ExpectNeeded(const Scrape& scrape, double mib) {
+  EXPECT_GE(scrape.Of("osprey_disk_needed_bytes"), mib * (1 << 20));
+  EXPECT_LT(scrape.Of("osprey_disk_needed_bytes"), (mib + 1) * (1 << 20));
+}
+
 TEST_F(MetricsProcessTest, ADurableServerTellsOfItsLogAndItsStart) {
   const std::string directory = NewTemporaryDirectory() + "/data";
   const std::vector<std::string> flags = {"--data-dir=" + directory, "--durability-lag=50ms"};
@@ -283,16 +289,24 @@ TEST_F(MetricsProcessTest, ADurableServerTellsOfItsLogAndItsStart) {
   EXPECT_GT(scrape.Of("osprey_log_syncs_total"), 0);
   EXPECT_GT(scrape.Of("osprey_log_written_bytes_total"), kPuts * 64);
   EXPECT_GT(scrape.Of("osprey_disk_free_bytes"), scrape.Of("osprey_disk_needed_bytes"));
+  ExpectNeeded(scrape, 592);
   EXPECT_GT(scrape.Of("osprey_versions_left"), 0);
 
+  EXPECT_THAT(server_->Log(), Not(HasSubstr("loading")));
   server_.reset();  // by SIGKILL
   Start(flags);
+  EXPECT_THAT(server_->Log(), HasSubstr("loading the log from record 1, "));
   const Scrape next = Scraped();
   EXPECT_EQ(next.Of("osprey_items_loaded"), kPuts);
   EXPECT_EQ(next.Of("osprey_items"), kPuts);
   EXPECT_GT(next.Of("osprey_loaded_bytes"), kPuts * 4);
   EXPECT_GT(next.Of("osprey_load_duration_seconds"), 0);
   EXPECT_EQ(next.Of("osprey_log_entries_total"), 0);
+}
+
+TEST_F(MetricsProcessTest, ShorterLogsNeedLessDisk) {
+  Start({"--data-dir=" + NewTemporaryDirectory() + "/data", "--checkpoint-log-bytes=8MiB"});
+  ExpectNeeded(Scraped(), 82);
 }
 
 TEST_F(MetricsProcessTest, WithSyncNothingAnsweredIsUnsynced) {

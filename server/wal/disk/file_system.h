@@ -84,11 +84,19 @@ class File {
   // machine. The name of a new file needs SyncDirectory as well. After an error the lost bytes may
   // still be in the page cache, and no later Sync writes them.
   virtual absl::Status Sync() = 0;
+  // Takes disk space for so many bytes from `offset` on: writes there do not find the disk full. The
+  // file's length stays. Errors: UNAVAILABLE also where the file system cannot do so.
+  virtual absl::Status Reserve(uint64_t offset, uint64_t bytes) = 0;
+  // Frees what is reserved behind the file's end. REQUIRES: no Write meanwhile.
+  virtual absl::Status ReleaseReserve() = 0;
   // Reads what the disk has, not what the page cache has. Returns the number of bytes, fewer than
   // asked only at the end of the file. REQUIRES: offset, address and size are multiples of
   // kDirectAlignment.
   virtual absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) = 0;
 };
+
+// What a process does with a directory that it has locked, for messages.
+enum class LockHolder { kServer, kBackup };
 
 // The file of FileSystem::Lock.
 inline constexpr char kLockName[] = "LOCK";
@@ -122,8 +130,8 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
   // What this process may still write.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
-  // Errors: FAILED_PRECONDITION if another process holds it.
-  virtual absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() = 0;
+  // Errors: FAILED_PRECONDITION if another process holds it, which the message names.
+  virtual absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder holder) = 0;
   // For messages: the directory's path and the name.
   virtual std::string PathOf(const std::string& name) const = 0;
 };

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -19,30 +18,13 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/unique_fd.h"
+#include "server/wal/disk/posix_errors.h"
+#include "server/wal/disk/posix_lock.h"
 
 namespace osprey::server::wal {
 namespace {
 
 using rdma::UniqueFd;
-
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(absl::StrCat(message, "; free disk space"));
-    case ENOENT:
-      return absl::NotFoundError(message);
-    case EEXIST:
-      return absl::AlreadyExistsError(message);
-    case EACCES:
-      return absl::UnavailableError(
-          absl::StrCat(message, "; run as the user of the data directory, or change its mode"));
-    default:
-      return absl::UnavailableError(message);
-  }
-}
 
 class PosixFile final : public File {
  public:
@@ -74,6 +56,24 @@ class PosixFile final : public File {
 
   absl::Status Sync() override {
     if (fdatasync(fd_.get()) != 0) return SystemError("cannot sync the file", path_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Reserve(uint64_t offset, uint64_t bytes) override {
+    int result = -1;
+    do {
+      result = fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                         static_cast<off_t>(bytes));
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) return SystemError("cannot reserve disk space for the file", path_);
+    return absl::OkStatus();
+  }
+
+  // A file system that has the length already frees the blocks behind it.
+  absl::Status ReleaseReserve() override {
+    struct stat status;
+    if (fstat(fd_.get(), &status) != 0 || ftruncate(fd_.get(), status.st_size) != 0)
+      return SystemError("cannot free the space reserved for the file", path_);
     return absl::OkStatus();
   }
 
@@ -111,14 +111,6 @@ class PosixFile final : public File {
   UniqueFd direct_fd_;
 };
 
-class PosixLock final : public DirectoryLock {
- public:
-  explicit PosixLock(UniqueFd fd) : fd_(std::move(fd)) {}
-
- private:
-  const UniqueFd fd_;
-};
-
 class PosixFileSystem final : public FileSystem {
  public:
   PosixFileSystem(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
@@ -134,8 +126,10 @@ class PosixFileSystem final : public FileSystem {
   }
   absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
     struct stat status;
-    if (fstatat(fd_.get(), name.c_str(), &status, 0) != 0)
+    if (fstatat(fd_.get(), name.c_str(), &status, 0) != 0) {
+      if (IsLink(name)) return LinkError(name);
       return SystemError("cannot find the length of the file", PathOf(name));
+    }
     return static_cast<uint64_t>(status.st_size);
   }
   absl::Status LinkFrom(FileSystem& other, const std::string& name) override {
@@ -185,15 +179,8 @@ class PosixFileSystem final : public FileSystem {
       return SystemError("cannot find the free space of", path_);
     return uint64_t{status.f_bavail} * status.f_frsize;
   }
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
-    UniqueFd fd(openat(fd_.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!fd.valid()) return SystemError("cannot open the file", PathOf(kLockName));
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) return SystemError("cannot lock the file", PathOf(kLockName));
-      return absl::FailedPreconditionError(absl::StrCat("another server uses the data directory ",
-                                                        path_, "; stop it, or name another one"));
-    }
-    return std::make_unique<PosixLock>(std::move(fd));
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder holder) override {
+    return LockDirectory(fd_.get(), path_, holder);
   }
   std::string PathOf(const std::string& name) const override {
     return absl::StrCat(path_, "/", name);
@@ -204,6 +191,7 @@ class PosixFileSystem final : public FileSystem {
     // Without O_NONBLOCK, a FIFO of that name blocks the call.
     UniqueFd fd(openat(fd_.get(), name.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600));
     struct stat status;
+    if (!fd.valid() && IsLink(name)) return LinkError(name);
     if (!fd.valid() || fstat(fd.get(), &status) != 0)
       return SystemError("cannot open the file", PathOf(name));
     if (!S_ISREG(status.st_mode)) {
@@ -211,6 +199,24 @@ class PosixFileSystem final : public FileSystem {
           PathOf(name), " is not a regular file; restore the data directory from a backup"));
     }
     return std::make_unique<PosixFile>(std::move(fd), PathOf(name));
+  }
+
+  // After a failed call of its name.
+  bool IsLink(const std::string& name) const {
+    const int error = errno;
+    struct stat status;
+    const bool is_link = fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                         S_ISLNK(status.st_mode);
+    errno = error;
+    return is_link;
+  }
+  // Not NOT_FOUND: the name is there, and what it stood for may have been data.
+  absl::Status LinkError(const std::string& name) const {
+    return absl::UnavailableError(
+        absl::StrCat(PathOf(name),
+                     " is a symbolic link that does not lead to a file that can be "
+                     "opened (",
+                     std::strerror(errno), "); put the file there"));
   }
 
   const UniqueFd fd_;

@@ -20,6 +20,29 @@
 namespace osprey::server {
 
 class BoundedDisk final : public wal::FileSystem {
+  // Reserves what the disk says is free; writes are not bounded.
+  class BoundedFile final : public wal::File {
+   public:
+    BoundedFile(std::unique_ptr<wal::File> file, BoundedDisk& disk)
+        : file_(std::move(file)), disk_(disk) {}
+    absl::Status Write(uint64_t offset, absl::Span<const wal::Bytes> pieces) override {
+      return file_->Write(offset, pieces);
+    }
+    absl::Status Sync() override { return file_->Sync(); }
+    absl::Status Reserve(uint64_t, uint64_t bytes) override {
+      if (disk_.FreeBytes().value_or(0) >= bytes) return absl::OkStatus();
+      return absl::ResourceExhaustedError("the disk is full");
+    }
+    absl::Status ReleaseReserve() override { return absl::OkStatus(); }
+    absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) override {
+      return file_->ReadPastCache(offset, to);
+    }
+
+   private:
+    const std::unique_ptr<wal::File> file_;
+    BoundedDisk& disk_;
+  };
+
  public:
   // The files may have `capacity` bytes together, which may change. It outlives this.
   BoundedDisk(std::unique_ptr<wal::FileSystem> files, const std::atomic<uint64_t>& capacity)
@@ -36,13 +59,13 @@ class BoundedDisk final : public wal::FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<wal::File>> Create(const std::string& name) override {
-    return files_->Create(name);
+    return Bounded(files_->Create(name));
   }
   absl::StatusOr<std::unique_ptr<wal::File>> Open(const std::string& name) override {
     return files_->Open(name);
   }
   absl::StatusOr<std::unique_ptr<wal::File>> OpenToWrite(const std::string& name) override {
-    return files_->OpenToWrite(name);
+    return Bounded(files_->OpenToWrite(name));
   }
   absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
     return files_->FileBytes(name);
@@ -56,10 +79,18 @@ class BoundedDisk final : public wal::FileSystem {
   absl::Status Remove(const std::string& name) override { return files_->Remove(name); }
   absl::Status SyncDirectory() override { return files_->SyncDirectory(); }
   absl::StatusOr<std::vector<std::string>> List() override { return files_->List(); }
-  absl::StatusOr<std::unique_ptr<wal::DirectoryLock>> Lock() override { return files_->Lock(); }
+  absl::StatusOr<std::unique_ptr<wal::DirectoryLock>> Lock(wal::LockHolder holder) override {
+    return files_->Lock(holder);
+  }
   std::string PathOf(const std::string& name) const override { return files_->PathOf(name); }
 
  private:
+  absl::StatusOr<std::unique_ptr<wal::File>> Bounded(
+      absl::StatusOr<std::unique_ptr<wal::File>> file) {
+    if (!file.ok()) return file;
+    return std::make_unique<BoundedFile>(*std::move(file), *this);
+  }
+
   const std::unique_ptr<wal::FileSystem> files_;
   const std::atomic<uint64_t>& capacity_;
 };

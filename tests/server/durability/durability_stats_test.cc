@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/durability/durability.h"
 #include "tests/server/durability/durable_life.h"
@@ -91,6 +92,9 @@ TEST_F(DurabilityStatsTest, ACheckpointCountsAndShortensTheLog) {
   EXPECT_TRUE(life.Await([](const DurabilityStats& now) {
     return now.log_bytes + (256 << 10) < now.log_written_bytes;
   }));
+  EXPECT_THAT(
+      life.durability().DescribeLoad(),
+      testing::ContainsRegex("^checkpoint [0-9]+ and the log from record [0-9]+, [0-9.]+ MB$"));
 }
 
 TEST_F(DurabilityStatsTest, ALogOfEarlierLivesIsDueForACheckpoint) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -342,6 +343,82 @@ TEST(DutyThreadTest, WritesGoOnOnceTheDiskHasSpaceAgain) {
   duties.Stop();
   EXPECT_TRUE(goes_on);
   EXPECT_EQ(refusals, 1);
+}
+
+// The log line of a checkpoint counts what is in its files.
+TEST(DutyThreadTest, AKeyThatIsWrittenDuringTheWalkMayBeTwoItems) {
+  wal::SimDisk disk(1);
+  DurableServer server(disk, {});
+  ASSERT_TRUE(server.Start().ok());
+  constexpr int kKeys = 3000;
+  const auto put = [&](int key, size_t bytes) {
+    ASSERT_TRUE(server.Put(absl::StrCat("key", key), std::string(bytes, 'v')).ok());
+  };
+  for (int key = 0; key < kKeys; ++key) put(key, 500);
+  DurabilityOptions options;
+  options.checkpoint_step = [&, next = 0]() mutable {
+    for (int i = 0; i < 300; ++i, ++next) put(next % kKeys, next / kKeys % 2 == 0 ? 3 : 500);
+  };
+  std::vector<std::string> lines;
+  options.log = [&](absl::string_view line) { lines.emplace_back(line); };
+  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options,
+                     [] { return UINT64_MAX; }, [] { return false; }, [](bool) {},
+                     [](const absl::Status& status) { ADD_FAILURE() << status; }},
+                    /*replayed_bytes=*/options.checkpoint_log_bytes, {});
+  ASSERT_TRUE(
+      duties.Start([] { return absl::Now(); }, [] { return std::vector<SessionImage>(); }).ok());
+  duties.RunOnce();
+  ASSERT_EQ(lines.size(), 1u);
+  int items = 0;
+  int end = 0;
+  ASSERT_EQ(std::sscanf(lines[0].c_str(), "checkpoint of %d items, %n", &items, &end), 1);
+  EXPECT_GT(end, 0) << lines[0];
+  EXPECT_GT(items, kKeys);
+}
+
+// Whatever takes its last byte, and for however long.
+TEST(DutyThreadTest, AFullDiskEndsNoServerWhoseKeysExpire) {
+  wal::SimDisk disk(1);
+  ServerOptions small;
+  small.spare_bytes = 16 << 10;
+  DurableServer server(disk, small);
+  ASSERT_TRUE(server.Start().ok());
+  wal::Log& log = server.log();
+  DurabilityOptions options;
+  options.checkpoint_step = [] {};
+  std::vector<std::string> lines;
+  options.log = [&](absl::string_view line) { lines.emplace_back(line); };
+  bool refused = false;
+  DutyThread duties(
+      {disk, server.directory(), log, server.tables(), options, [] { return UINT64_MAX; },
+       [] { return false; }, [&](bool refuse) { refused = refuse; },
+       [](const absl::Status& status) { ADD_FAILURE() << status; }},
+      0, {});
+  // The mark is kept for a clock that is ahead.
+  absl::Time now = absl::Now() + absl::Hours(1);
+  ASSERT_TRUE(duties.Start([&] { return now; }, [] { return std::vector<SessionImage>(); }).ok());
+  const auto marks_in = [&](int seconds) {
+    const uint64_t before = log.synced();
+    for (int i = 0; i < seconds; ++i) {
+      now += absl::Seconds(1);
+      duties.RunOnce();
+    }
+    return log.synced() - before;
+  };
+  EXPECT_EQ(marks_in(10), 10u);
+  EXPECT_FALSE(refused);
+  disk.set_capacity(0);
+  EXPECT_EQ(marks_in(100), 100u);
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(lines.size(), 1u);
+  marks_in(1000);
+  EXPECT_EQ(marks_in(10), 0u) << "the spare is used up";
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[1], testing::HasSubstr("no space for the time mark"));
+  EXPECT_TRUE(log.status().ok());
+  disk.set_capacity(UINT64_MAX);
+  EXPECT_EQ(marks_in(10), 10u);
+  EXPECT_FALSE(refused);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ absl::Status DurableServer::Start() {
   wal::LogOptions log_options;
   log_options.segment_bytes = options_.segment_bytes;
   log_options.queue_bytes_max = UINT64_MAX;
+  log_options.spare_bytes = options_.spare_bytes;
   auto log = wal::StartLog(*directory_, recovered_.end, log_options);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);

@@ -43,6 +43,7 @@ struct ServerOptions {
   bool evict = false;
   uint32_t threads = 1;  // of recovery
   uint64_t segment_bytes = 1 << 20;
+  uint64_t spare_bytes = wal::LogOptions().spare_bytes;
 };
 
 // The client whose write follows. 0: none.

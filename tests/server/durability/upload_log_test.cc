@@ -293,6 +293,8 @@ class SmallDiskTest : public UploadLogTest {
     EXPECT_THAT(reply.data, HasSubstr("does not fit on the disk; nothing was changed"));
   }
 
+  uint64_t next_sequence() { return ++sequence_; }
+
   static bool Await(const std::function<bool()>& reached) {
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
       if (reached()) return true;
@@ -342,6 +344,25 @@ TEST_P(SmallDiskTest, AFullDiskTakesNoSessions) {
   capacity_ = UINT64_MAX / 2;
   ASSERT_TRUE(Await([this] { return !durability_->stats().disk_full; }));
   EXPECT_GT(written_by_a_session(), 0u);
+}
+
+// Between two looks at the disk.
+TEST_P(SmallDiskTest, ADiskThatFillsAtOnceRefusesWritesAtOnce) {
+  options_.checkpoint_step = [] {};  // no thread looks
+  Start();
+  capacity_ = 0;
+  int taken = 0;
+  RawReply reply;
+  do {
+    reply = client_->Ask(client_->PutFrame(next_sequence(), "key", std::string(8000, 'v')));
+  } while (reply.code == StatusCode::kOk && ++taken < 4000);
+  EXPECT_EQ(reply.code, StatusCode::kResourceExhausted) << taken;
+  EXPECT_EQ(reply.reason, rdma::WireReason::kDiskFull);
+  EXPECT_GT(taken, 100);
+  EXPECT_TRUE(durability_->Commit().ok());
+  capacity_ = UINT64_MAX / 2;
+  durability_->RunDuties();
+  ExpectShortPutsGoOn();
 }
 
 TEST_P(SmallDiskTest, AValueThatDoesNotFitIsRefusedAndOthersGoOn) {

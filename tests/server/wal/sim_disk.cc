@@ -26,6 +26,14 @@ class SimFile final : public File {
     return disk_.Write(*inode_, offset, pieces);
   }
   absl::Status Sync() override { return disk_.Sync(*inode_); }
+  absl::Status Reserve(uint64_t offset, uint64_t bytes) override {
+    return disk_.Reserve(*inode_, offset + bytes);
+  }
+  absl::Status ReleaseReserve() override {
+    if (disk_.crashed_) return disk_.Crashed();
+    inode_->reserved = 0;
+    return absl::OkStatus();
+  }
   absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) override {
     assert(offset % kDirectAlignment == 0 && to.size() % kDirectAlignment == 0);
     assert(reinterpret_cast<uintptr_t>(to.data()) % kDirectAlignment == 0);
@@ -87,11 +95,9 @@ absl::Status SimDisk::Write(SimInode& inode, uint64_t offset, absl::Span<const B
   } else if (random_.Chance(write_fails_)) {
     status = absl::UnavailableError(absl::StrCat("cannot write ", inode.name));
   }
-  uint64_t used = 0;
-  for (const auto& [name, other] : names_) used += other->cached.size();
-  const uint64_t growth =
-      offset + bytes.size() > inode.cached.size() ? offset + bytes.size() - inode.cached.size() : 0;
-  if (status.ok() && used + growth > capacity_)
+  const uint64_t end = offset + bytes.size();
+  const uint64_t growth = end > inode.SpaceUsed() ? end - inode.SpaceUsed() : 0;
+  if (status.ok() && growth > 0 && SpaceUsed() + growth > capacity_)
     status = absl::ResourceExhaustedError(absl::StrCat("no space to write ", inode.name));
   if (!status.ok()) {
     faulted_ |= !crashed_;
@@ -118,6 +124,21 @@ absl::Status SimDisk::Write(SimInode& inode, uint64_t offset, absl::Span<const B
     faulted_ = true;
   }
   return status;
+}
+
+absl::Status SimDisk::Reserve(SimInode& inode, uint64_t end) {
+  if (crashed_) return Crashed();
+  const uint64_t growth = end > inode.SpaceUsed() ? end - inode.SpaceUsed() : 0;
+  if (SpaceUsed() + growth > capacity_)
+    return absl::ResourceExhaustedError(absl::StrCat("no space to reserve for ", inode.name));
+  inode.reserved = std::max(inode.reserved, end);
+  return absl::OkStatus();
+}
+
+uint64_t SimDisk::SpaceUsed() const {
+  uint64_t used = 0;
+  for (const auto& [name, inode] : names_) used += inode->SpaceUsed();
+  return used;
 }
 
 absl::Status SimDisk::Sync(SimInode& inode) {
@@ -235,6 +256,11 @@ uint64_t SimDisk::SizeOf(const std::string& name) const {
   return found == names_.end() ? 0 : found->second->cached.size();
 }
 
+uint64_t SimDisk::SpaceOf(const std::string& name) const {
+  const auto found = names_.find(name);
+  return found == names_.end() ? 0 : found->second->SpaceUsed();
+}
+
 void SimDisk::Put(const std::string& name, std::string bytes) {
   auto inode = std::make_shared<SimInode>();
   inode->name = name;
@@ -345,12 +371,11 @@ absl::StatusOr<std::vector<std::string>> SimDisk::List() {
 
 absl::StatusOr<uint64_t> SimDisk::FreeBytes() {
   if (crashed_) return Crashed();
-  uint64_t used = 0;
-  for (const auto& [name, inode] : names_) used += inode->cached.size();
+  const uint64_t used = SpaceUsed();
   return used >= capacity_ ? 0 : capacity_ - used;
 }
 
-absl::StatusOr<std::unique_ptr<DirectoryLock>> SimDisk::Lock() {
+absl::StatusOr<std::unique_ptr<DirectoryLock>> SimDisk::Lock(LockHolder) {
   if (locked_) return absl::FailedPreconditionError("another server uses the data directory /data");
   return std::make_unique<SimLock>(*this);
 }

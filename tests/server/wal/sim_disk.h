@@ -21,6 +21,7 @@
 #ifndef OSPREY_TESTS_SERVER_WAL_SIM_DISK_H_
 #define OSPREY_TESTS_SERVER_WAL_SIM_DISK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,6 +41,8 @@ struct SimInode {
   std::string durable;  // at least durable_size
   uint64_t durable_size = 0;
   std::vector<Sector> sectors;
+  uint64_t reserved = 0;  // up to this offset
+  uint64_t SpaceUsed() const { return std::max<uint64_t>(cached.size(), reserved); }
 };
 
 class SimDisk final : public FileSystem {
@@ -74,6 +77,8 @@ class SimDisk final : public FileSystem {
 
   std::vector<std::string> Names() const;
   uint64_t SizeOf(const std::string& name) const;
+  // Its length, and what is reserved behind it.
+  uint64_t SpaceOf(const std::string& name) const;
   bool NameIsDurable(const std::string& name) const { return durable_names_.contains(name); }
   std::string ContentOf(const std::string& name) const { return names_.at(name)->cached; }
   // The file has these bytes, durably.
@@ -98,7 +103,7 @@ class SimDisk final : public FileSystem {
   absl::Status SyncDirectory() override;
   absl::StatusOr<std::vector<std::string>> List() override;
   absl::StatusOr<uint64_t> FreeBytes() override;
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override;
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder holder) override;
   std::string PathOf(const std::string& name) const override { return "/data/" + name; }
 
  private:
@@ -107,6 +112,8 @@ class SimDisk final : public FileSystem {
 
   absl::Status Write(SimInode& inode, uint64_t offset, absl::Span<const Bytes> pieces);
   absl::Status Sync(SimInode& inode);
+  absl::Status Reserve(SimInode& inode, uint64_t end);
+  uint64_t SpaceUsed() const;
   uint64_t ReadPastCache(SimInode& inode, uint64_t offset, absl::Span<std::byte> to) const;
 
   // False: this call crashes.

@@ -352,7 +352,7 @@ TEST_F(WalBackupTest, OtherDirectoriesAreRefusedAndUnchanged) {
     EXPECT_THAT(report.status().message(), HasSubstr(message));
     EXPECT_EQ(FilesOf(*disk), before) << message;
   }
-  const std::unique_ptr<DirectoryLock> lock = *copy_.Lock();
+  const std::unique_ptr<DirectoryLock> lock = *copy_.Lock(LockHolder::kBackup);
   EXPECT_EQ(BackUp().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 

@@ -1,13 +1,17 @@
 // The log on a directory of the machine: the calls of the operating system, and threads.
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rdma/unique_fd.h"
 #include "server/wal/disk/posix_file_system.h"
 #include "server/wal/sync_thread.h"
 #include "tests/server/wal/wal_fixture.h"
@@ -39,6 +44,12 @@ class WalDiskTest : public ::testing::Test {
     const LogEnd end = *Replay(*directory_, visitor);
     puts_ = visitor.puts.size();
     log_ = *StartLog(*directory_, end, std::move(options));
+  }
+
+  void ExpectHeld(LockHolder holder, const std::string& message) {
+    const absl::Status status = files_->Lock(holder).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr(message));
   }
 
   uint64_t draws_ = 0;
@@ -67,6 +78,26 @@ TEST_F(WalDiskTest, ManyPiecesAreWrittenWhole) {
   const std::string text(7, 'x');
   ASSERT_EQ(file->Write(0, std::vector<Bytes>(5000, BytesOfText(text))), absl::OkStatus());
   EXPECT_EQ(std::filesystem::file_size(path_ + "/f"), 35000u);
+}
+
+TEST_F(WalDiskTest, ReservedSpaceIsTheFilesUntilItIsReleased) {
+  constexpr uint64_t kReserved = 1 << 20;
+  const std::unique_ptr<File> file = *files_->Create("f");
+  ASSERT_EQ(file->Write(0, {BytesOfText("hello")}), absl::OkStatus());
+  ASSERT_EQ(file->Sync(), absl::OkStatus());
+  const auto space = [this] {
+    struct stat status;
+    EXPECT_EQ(stat((path_ + "/f").c_str(), &status), 0);
+    return uint64_t{512} * static_cast<uint64_t>(status.st_blocks);
+  };
+  if (const absl::Status status = file->Reserve(5, kReserved); !status.ok())
+    GTEST_SKIP() << "the file system of " << path_ << " reserves nothing: " << status;
+  EXPECT_GE(space(), kReserved);
+  EXPECT_EQ(*files_->FileBytes("f"), 5u);
+  ASSERT_EQ(file->Write(5, {BytesOfText(" world")}), absl::OkStatus());
+  EXPECT_EQ(file->ReleaseReserve(), absl::OkStatus());
+  EXPECT_LT(space(), kReserved);
+  EXPECT_EQ(*files_->FileBytes("f"), 11u);
 }
 
 TEST_F(WalDiskTest, NamesAreListedRenamedAndRemoved) {
@@ -108,11 +139,51 @@ TEST_F(WalDiskTest, SymbolicLinkStandsForItsFile) {
 }
 
 TEST_F(WalDiskTest, LockIsHeldOnce) {
-  absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files_->Lock();
-  ASSERT_TRUE(lock.ok());
-  EXPECT_EQ(files_->Lock().status().code(), absl::StatusCode::kFailedPrecondition);
-  lock->reset();
-  EXPECT_TRUE(files_->Lock().ok());
+  std::unique_ptr<DirectoryLock> lock = *files_->Lock(LockHolder::kServer);
+  ExpectHeld(LockHolder::kServer, absl::StrCat("another server (pid ", getpid(), ") uses"));
+  ExpectHeld(LockHolder::kBackup, absl::StrCat("a server (pid ", getpid(), ") uses"));
+  lock.reset();
+  lock = *files_->Lock(LockHolder::kBackup);
+  ExpectHeld(LockHolder::kBackup, absl::StrCat("another backup (pid ", getpid(), ") uses"));
+  lock.reset();
+  EXPECT_TRUE(files_->Lock(LockHolder::kServer).ok());
+}
+
+TEST_F(WalDiskTest, LockHoldsWithoutItsFile) {
+  const std::unique_ptr<DirectoryLock> lock = *files_->Lock(LockHolder::kServer);
+  ASSERT_TRUE(std::filesystem::remove(path_ + "/LOCK"));
+  ExpectHeld(LockHolder::kServer, "another process uses");
+  // Nor did that one leave a file that makes room for the next.
+  ExpectHeld(LockHolder::kServer, "another process uses");
+  std::ofstream(path_ + "/LOCK") << "server of another kind";
+  ExpectHeld(LockHolder::kServer, "another process uses");
+}
+
+// An older version locks LOCK alone.
+TEST_F(WalDiskTest, LockOfAnOlderVersionCounts) {
+  const rdma::UniqueFd file(open((path_ + "/LOCK").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(file.get(), LOCK_EX | LOCK_NB), 0);
+  ExpectHeld(LockHolder::kServer, "another process uses");
+}
+
+TEST_F(WalDiskTest, LockThatIsNoFileIsRefusedByName) {
+  std::filesystem::create_symlink("elsewhere", path_ + "/LOCK");
+  ExpectHeld(LockHolder::kServer, absl::StrCat(path_, "/LOCK is a symbolic link; remove it"));
+  std::filesystem::remove(path_ + "/LOCK");
+  std::filesystem::create_directory(path_ + "/LOCK");
+  ExpectHeld(LockHolder::kServer, absl::StrCat(path_, "/LOCK is not a regular file; remove it"));
+  std::filesystem::remove(path_ + "/LOCK");
+  EXPECT_TRUE(files_->Lock(LockHolder::kServer).ok());
+}
+
+// As a missing file, it would pass for one that was never written.
+TEST_F(WalDiskTest, LinkThatLeadsNowhereIsNamed) {
+  std::filesystem::create_symlink("elsewhere", path_ + "/CURRENT");
+  for (const absl::Status& status :
+       {files_->Open("CURRENT").status(), files_->FileBytes("CURRENT").status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr(path_ + "/CURRENT is a symbolic link that"));
+  }
 }
 
 TEST_F(WalDiskTest, ThreadsShareSyncs) {

@@ -44,7 +44,10 @@ class KeepingVisitor final : public ReplayVisitor {
 
 class WalFixture : public ::testing::Test {
  protected:
-  WalFixture() : disk_(1) { options_.segment_bytes = 16 << 10; }
+  WalFixture() : disk_(1) {
+    options_.segment_bytes = 16 << 10;
+    options_.spare_bytes = 0;
+  }
 
   // Recovers, and starts the log.
   absl::Status Open() {

@@ -1,7 +1,10 @@
 // The log, step by step, on the simulated disk.
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -161,6 +164,110 @@ TEST_F(WalLogTest, ReservedSpaceIsKeptFromOthers) {
   }
   EXPECT_EQ(log_->SpaceNeeded(), needed);
   EXPECT_EQ(log_->ReserveSpace(40 << 10).code(), absl::StatusCode::kResourceExhausted);
+}
+
+// The server refuses all writes while more is needed than is free.
+TEST_F(WalLogTest, RefusedSpaceIsAtNoTimeNeeded) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const uint64_t needed = log_->SpaceNeeded();
+  disk_.set_capacity(needed);
+  std::atomic<bool> ended{false};
+  std::thread refused([&] {
+    for (int i = 0; i < 50000; ++i)
+      EXPECT_EQ(log_->ReserveSpace(1000).code(), absl::StatusCode::kResourceExhausted);
+    ended = true;
+  });
+  uint64_t most = 0;
+  while (!ended) most = std::max(most, log_->SpaceNeeded());
+  refused.join();
+  EXPECT_EQ(most, needed);
+}
+
+class WalSpareTest : public WalLogTest {
+ protected:
+  static constexpr uint64_t kSpareBytes = 16 << 10;
+
+  WalSpareTest() {
+    options_.spare_bytes = kSpareBytes;
+    options_.space_is_low = [this] { ++times_low_; };
+  }
+  // Another program has taken the rest.
+  void FillDisk() { disk_.set_capacity(0); }
+  absl::Status AppendMark() { return log_->Append({{RecordKind::kMark, {}}}).status(); }
+  std::string Newest() const { return SegmentName(directory_->current().header.newest_segment); }
+
+  int times_low_ = 0;
+};
+
+TEST_F(WalSpareTest, ChangesAndMarksGoOnWhereTheDiskIsFull) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Put("a", std::string(10 << 10, 'v'));
+  EXPECT_EQ(times_low_, 0);
+  const std::string segment = Newest();
+  FillDisk();
+  Put("b", "1");
+  uint64_t marks = 0;
+  for (; marks < 1000 && log_->HasSpare(); ++marks) {
+    ASSERT_EQ(AppendMark(), absl::OkStatus());
+    ASSERT_EQ(log_->Write(), absl::OkStatus());
+    ASSERT_EQ(log_->Sync(), absl::OkStatus());
+    // They need no checkpoint.
+    if (marks == 100) Put("c", "1");
+  }
+  EXPECT_GT(marks, kSpareBytes / 2 / sizeof(RecordHeader));
+  EXPECT_GT(times_low_, 0);
+  EXPECT_GT(disk_.SizeOf(segment), options_.segment_bytes);
+  EXPECT_EQ(AppendMark().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(log_->status(), absl::OkStatus());
+
+  disk_.set_capacity(UINT64_MAX);
+  Put("d", "1");
+  EXPECT_GT(disk_.SizeOf(SegmentName(SegmentNumber(segment) + 1)), 0u);
+  disk_.LosePower();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_EQ(Keys(), "a b c d ");
+}
+
+TEST_F(WalSpareTest, PiecesAreRefusedTheSpare) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  FillDisk();
+  const std::string bytes(14 << 10, 'v');
+  const BodyPart part{BytesOfText(bytes), false};
+  const NewRecord piece{RecordKind::kPiece, {&part, 1}};
+  EXPECT_EQ(log_->Append({piece, piece}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(log_->status(), absl::OkStatus());
+}
+
+TEST_F(WalSpareTest, TheEndFindsSpace) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Put("a", std::string(11 << 10, 'v'));
+  FillDisk();
+  EXPECT_EQ(log_->End(5), absl::OkStatus());
+  disk_.set_capacity(UINT64_MAX);
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_TRUE(end_.clean);
+}
+
+TEST_F(WalSpareTest, OnlyTheNewestSegmentHasASpare) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const std::string first = Newest();
+  const auto spare_of = [this](const std::string& name) {
+    return disk_.SpaceOf(name) - disk_.SizeOf(name);
+  };
+  EXPECT_GE(spare_of(first), kSpareBytes / 2);
+  while (log_->bytes_written() < options_.segment_bytes) Put("k", std::string(1000, 'v'));
+  EXPECT_EQ(spare_of(first), 0u);
+  const std::string second = SegmentName(SegmentNumber(first) + 1);
+  EXPECT_GE(spare_of(second), kSpareBytes / 2);
+  // A life that is killed leaves it to the next one.
+  Close();
+  disk_.Kill();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_EQ(spare_of(second), 0u);
+  const std::string third = Newest();
+  EXPECT_GE(spare_of(third), kSpareBytes / 2);
+  ASSERT_EQ(log_->End(5), absl::OkStatus());
+  EXPECT_EQ(spare_of(third), 0u);
 }
 
 // The disk does not have the queue's bytes yet, and looks as if it had room for more.

@@ -126,6 +126,7 @@ class Simulation {
     LogOptions options;
     options.segment_bytes = plan_.segment_bytes;
     options.queue_bytes_max = 256 << 10;
+    options.spare_bytes = plan_.gets_full ? 16 << 10 : 0;
     absl::StatusOr<std::unique_ptr<Log>> log =
         StartLog(*recovery.directory, recovery.end, std::move(options));
     recovery.status = log.status();
@@ -228,7 +229,7 @@ class Simulation {
       disk_.SetFaults(random_.Below(4), random_.Below(12));
     if (plan_.gets_full && random_.Chance(50)) {
       uint64_t used = 0;
-      for (const std::string& name : disk_.Names()) used += disk_.SizeOf(name);
+      for (const std::string& name : disk_.Names()) used += disk_.SpaceOf(name);
       disk_.set_capacity(used + random_.Below(200 << 10));
       log_->SetCheckpointBytes(random_.Below(40 << 10));
     }
