@@ -48,6 +48,9 @@ constexpr KnownError kKnownErrors[] = {
     // Said before a transaction is proposed, but by etcd's quotaApplierV3 also after it was applied.
     {8, "database space exceeded", absl::StatusCode::kResourceExhausted, false, false, false,
      "compact and defragment it, and then: etcdctl alarm disarm"},
+    // gRPC says the same of a request and of an answer.
+    {8, "received message larger than max", absl::StatusCode::kInvalidArgument, false, false, false,
+     "start it with a larger --max-request-bytes"},
     {16, "invalid auth token", absl::StatusCode::kUnauthenticated, true, false, true,
      "check its clock and --auth-token"},
     {3, "revision of auth store is old", absl::StatusCode::kUnauthenticated, true, false, true,
@@ -67,6 +70,8 @@ constexpr KnownError kKnownErrors[] = {
 };
 
 constexpr char kAuthIsOff[] = "authentication is not enabled";
+// Not in JSON: of etcd's accessController, before the gateway.
+constexpr char kCommonName[] = "CommonName of client sending a request against gateway";
 
 }  // namespace
 
@@ -191,6 +196,12 @@ EtcdClient::Attempt EtcdClient::PostOnce(size_t endpoint, const Request& request
     return {absl::Status(parsed.code(),
                          absl::StrCat(what, parsed.message(), "; check that this is etcd 3.4")),
             false, true};
+  }
+  if (absl::StrContains(reply.body, kCommonName)) {
+    return {
+        absl::UnauthenticatedError(absl::StrCat(
+            what, Excerpt(reply.body), "; use a client certificate without a common name (CN)")),
+        true, false};
   }
   if (const std::optional<EtcdError> error = ParseEtcdError(reply.body))
     return Explain(*error, what);

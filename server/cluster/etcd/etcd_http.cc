@@ -126,7 +126,8 @@ HttpReply EtcdHttp::Post(const HttpRequest& request) {
     headers = curl_slist_append(headers, line.c_str());
   };
   add_header("Content-Type: application/json");
-  add_header("Expect:");  // the body goes at once
+  add_header("Accept: application/json");  // without it etcd 3.4 takes its own name for the user's
+  add_header("Expect:");                   // the body goes at once
   // A member without a leader refuses the request at once, unseen (rpctypes.MetadataRequireLeaderKey).
   add_header("Grpc-Metadata-hasleader: true");
   if (!request.token.empty()) add_header(absl::StrCat("Authorization: ", request.token));

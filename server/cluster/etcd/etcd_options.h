@@ -16,8 +16,8 @@ namespace osprey {
 
 struct EtcdOptions {
   EtcdUri uri;
-  // Only for etcds://. The gateway ignores the name in a client's certificate, which therefore is no
-  // substitute for a user.
+  // Only for etcds://. A client's certificate is no substitute for a user. If etcd has authentication
+  // enabled, its gateway refuses certificates with a common name (CN).
   TlsFiles tls;
   // Both or neither, and only for etcds://, since the password would be readable on the network. The
   // password is read for each new token.
