@@ -66,7 +66,7 @@ constexpr KnownError kKnownErrors[] = {
      "start it with a larger --max-request-bytes"},
     {3, "", absl::StatusCode::kInvalidArgument, true, false, false,
      "the request is a mistake of Osprey; please report it"},
-    {9, "", absl::StatusCode::kFailedPrecondition, true, false, false, "check its authentication"},
+    {9, "", absl::StatusCode::kFailedPrecondition, false, false, false, "check its authentication"},
 };
 
 constexpr char kAuthIsOff[] = "authentication is not enabled";

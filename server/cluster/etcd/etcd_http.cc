@@ -1,44 +1,15 @@
 #include "server/cluster/etcd/etcd_http.h"
 
 #include <curl/curl.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cassert>
-#include <ctime>
 
 #include "absl/strings/str_cat.h"
 #include "server/cluster/etcd/etcd_messages.h"
 
 namespace osprey {
 namespace {
-
-// OpenSSL writes to sockets without MSG_NOSIGNAL. libcurl's own protection changes the whole
-// process, so it is off (CURLOPT_NOSIGNAL) and the calling thread blocks SIGPIPE meanwhile.
-class SigpipeBlocked {
- public:
-  SigpipeBlocked() {
-    sigemptyset(&sigpipe_);
-    sigaddset(&sigpipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
-  }
-  ~SigpipeBlocked() {
-    constexpr timespec kNoWait = {0, 0};
-    if (!was_pending_) (void)sigtimedwait(&sigpipe_, nullptr, &kNoWait);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  SigpipeBlocked(const SigpipeBlocked&) = delete;
-  SigpipeBlocked& operator=(const SigpipeBlocked&) = delete;
-
- private:
-  sigset_t sigpipe_;
-  sigset_t before_;
-  bool was_pending_;
-};
 
 // What the functions below are called with.
 struct Transfer {
@@ -95,7 +66,7 @@ absl::StatusOr<std::unique_ptr<EtcdHttp>> EtcdHttp::Create(const TlsFiles& files
   Set(curl, CURLOPT_FOLLOWLOCATION, 0L);
   Set(curl, CURLOPT_NOPROXY, "*");
   Set(curl, CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
-  Set(curl, CURLOPT_NOSIGNAL, 1L);
+  Set(curl, CURLOPT_NOSIGNAL, 1L);    // no handlers of its own; it sends with MSG_NOSIGNAL
   Set(curl, CURLOPT_QUICK_EXIT, 1L);  // a name server that does not answer delays no return
   Set(curl, CURLOPT_TCP_NODELAY, 1L);
   Set(curl, CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
@@ -113,10 +84,7 @@ absl::StatusOr<std::unique_ptr<EtcdHttp>> EtcdHttp::Create(const TlsFiles& files
   return std::unique_ptr<EtcdHttp>(new EtcdHttp(curl));
 }
 
-EtcdHttp::~EtcdHttp() {
-  const SigpipeBlocked blocked;
-  curl_easy_cleanup(curl_);
-}
+EtcdHttp::~EtcdHttp() { curl_easy_cleanup(curl_); }
 
 HttpReply EtcdHttp::Post(const HttpRequest& request) {
   Transfer transfer;
@@ -126,7 +94,7 @@ HttpReply EtcdHttp::Post(const HttpRequest& request) {
     headers = curl_slist_append(headers, line.c_str());
   };
   add_header("Content-Type: application/json");
-  add_header("Accept: application/json");  // without it etcd 3.4 takes its own name for the user's
+  add_header("Accept: application/json");  // else etcd 3.4 takes the name in its certificate
   add_header("Expect:");                   // the body goes at once
   // A member without a leader refuses the request at once, unseen (rpctypes.MetadataRequireLeaderKey).
   add_header("Grpc-Metadata-hasleader: true");
@@ -140,14 +108,11 @@ HttpReply EtcdHttp::Post(const HttpRequest& request) {
   Set(curl_, CURLOPT_ERRORBUFFER, static_cast<char*>(detail));
   Set(curl_, CURLOPT_PREREQDATA, &transfer);
   Set(curl_, CURLOPT_WRITEDATA, &transfer);
-  CURLcode code;
-  {
-    const SigpipeBlocked blocked;
-    code = curl_easy_perform(curl_);
-  }
+  const CURLcode code = curl_easy_perform(curl_);
   transfer.reply.status = StatusOf(code, transfer, detail);
   curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &transfer.reply.http_status);
   Set(curl_, CURLOPT_ERRORBUFFER, static_cast<char*>(nullptr));
+  Set(curl_, CURLOPT_HTTPHEADER, static_cast<curl_slist*>(nullptr));
   curl_slist_free_all(headers);
   return transfer.reply;
 }

@@ -22,8 +22,8 @@
 
 namespace osprey {
 
-// A longer answer is an error. A range of 1024 shards with records of 2 KiB has 3 MiB.
-inline constexpr size_t kEtcdAnswerBytesMax = 16 << 20;
+// A longer answer is an error. A range of 1024 keys with 2 KiB each has 3 MiB.
+inline constexpr size_t kEtcdAnswerBytesMax = 4 << 20;
 
 // Files in PEM.
 struct TlsFiles {

@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/cluster/etcd/etcd_messages.h"
 
 namespace osprey {
 namespace {
@@ -20,11 +21,9 @@ constexpr char kPlain[] = "etcd://";
 constexpr char kTls[] = "etcds://";
 constexpr char kExample[] = "write etcd://HOST:2379[,HOST2:2379]/NAME, or etcds:// for TLS";
 constexpr size_t kHostBytesMax = 253;  // of a DNS name (RFC 1035)
-constexpr size_t kShownBytesMax = 300;
 
 absl::Status Wrong(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", absl::CEscape(text.substr(0, kShownBytesMax)), "' ", what, "; ", kExample));
+  return absl::InvalidArgumentError(absl::StrCat("'", Excerpt(text), "' ", what, "; ", kExample));
 }
 
 bool IsIpv6(const std::string& host) {

@@ -150,6 +150,12 @@ TEST(EtcdMessagesTest, MalformedRangeAnswersAreErrors) {
   }
 }
 
+TEST(EtcdMessagesTest, NestingIsBounded) {
+  EXPECT_TRUE(ParseRangeAnswer(Answer(R"("x":[[[[[[["[[\"[["]]]]]]])"), kRange).ok());
+  const auto deep = ParseRangeAnswer(Answer(R"("x":[[[[[[[[]]]]]]]])"), kRange);
+  EXPECT_TRUE(absl::IsDataLoss(deep.status())) << deep.status();
+}
+
 TEST(EtcdMessagesTest, KeyThatWasNotAskedForIsAnError) {
   EXPECT_TRUE(ParseRangeAnswer(KeyWith("", ""), {"a/1"}).ok());
   EXPECT_FALSE(ParseRangeAnswer(KeyWith("", ""), {"a/"}).ok());

@@ -1,13 +1,21 @@
 // EtcdClient beside an etcd with TLS and authentication.
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rdma/unique_fd.h"
 #include "server/cluster/etcd/etcd_client.h"
 #include "tests/server/cluster/etcd/etcd_process.h"
 
@@ -106,18 +114,89 @@ TEST_F(EtcdTlsTest, PlainClientIsPointedToTls) {
   EXPECT_THAT(result.status.ToString(), HasSubstr("etcds://"));
 }
 
-// OpenSSL writes to a connection that has ended; SIGPIPE would end this process.
-TEST_F(EtcdTlsTest, DeathOfAMemberRaisesNoSignal) {
-  ASSERT_EQ(std::signal(SIGPIPE, SIG_DFL), SIG_DFL);
-  for (int i = 0; i < 3; ++i) {
-    const auto client = cluster_->NewClient();
-    ASSERT_EQ(Put(*client, "/osprey/test/a").outcome, TransactionOutcome::kApplied);
-    cluster_->Kill(0);
-    EXPECT_FALSE(client->Range({"/osprey/test/a"}, kTimeout).ok());
-    EXPECT_FALSE(Put(*client, "/osprey/test/a").status.ok());
-    cluster_->Restart(0);
-    EXPECT_EQ(Put(*client, "/osprey/test/a").outcome, TransactionOutcome::kApplied);
+// Forwards one connection after the other to 127.0.0.1:`port`. Each ends when the client has sent
+// more than `bytes_max`.
+class CuttingProxy {
+ public:
+  CuttingProxy(uint16_t port, size_t bytes_max) : target_(port), bytes_max_(bytes_max) {
+    sockaddr_in address = Loopback(0);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_.get(), 16), 0);
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Serve(); });
   }
+  ~CuttingProxy() {
+    shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+
+  uint16_t port() const { return port_; }
+
+ private:
+  static sockaddr_in Loopback(uint16_t port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    return address;
+  }
+
+  // False: nothing more comes.
+  static bool Forward(int from, int to, size_t& bytes) {
+    char buffer[4096];
+    const ssize_t got = recv(from, buffer, sizeof(buffer), 0);
+    if (got <= 0 || send(to, buffer, static_cast<size_t>(got), MSG_NOSIGNAL) != got) return false;
+    bytes += static_cast<size_t>(got);
+    return true;
+  }
+
+  void Serve() {
+    while (true) {
+      const rdma::UniqueFd client(accept(listener_.get(), nullptr, nullptr));
+      if (!client.valid()) return;
+      const rdma::UniqueFd server(socket(AF_INET, SOCK_STREAM, 0));
+      const sockaddr_in address = Loopback(target_);
+      if (connect(server.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+        continue;
+      size_t sent = 0, received = 0;
+      pollfd ends[] = {{client.get(), POLLIN, 0}, {server.get(), POLLIN, 0}};
+      bool goes_on = true;
+      while (goes_on && sent <= bytes_max_ && poll(ends, 2, -1) > 0) {
+        if (ends[0].revents != 0) goes_on = Forward(client.get(), server.get(), sent);
+        if (ends[1].revents != 0)
+          goes_on = goes_on && Forward(server.get(), client.get(), received);
+      }
+      shutdown(client.get(), SHUT_WR);
+    }
+  }
+
+  const uint16_t target_;
+  const size_t bytes_max_;
+  const rdma::UniqueFd listener_{socket(AF_INET, SOCK_STREAM, 0)};
+  uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+// SIGPIPE would end this process.
+TEST_F(EtcdTlsTest, ConnectionThatIsCutRaisesNoSignal) {
+  ASSERT_EQ(std::signal(SIGPIPE, SIG_DFL), SIG_DFL);
+  int broken_pipes = 0;
+  for (const size_t bytes : {10000, 100000, 500000, 1000000}) {
+    const CuttingProxy proxy(options_.uri.endpoints[0].port, bytes);
+    EtcdOptions options = options_;
+    options.uri.endpoints[0].port = proxy.port();
+    for (int i = 0; i < 10; ++i) {
+      Transaction transaction;
+      transaction.operations = {StoreOperation::Put("/osprey/test/a", std::string(1400000, 'x'))};
+      const TransactionResult result =
+          (*EtcdClient::Create(options))->Execute(transaction, kTimeout);
+      EXPECT_EQ(result.outcome, TransactionOutcome::kUnknown) << result.status;
+      broken_pipes += absl::StrContains(result.status.message(), "Broken pipe") ? 1 : 0;
+    }
+  }
+  EXPECT_GT(broken_pipes, 0) << "no write met the end of its connection";
 }
 
 // --- Authentication
