@@ -39,6 +39,8 @@ absl::Status StatusOf(CURLcode code, const Transfer& transfer, const char* detai
   if (code == CURLE_OK) return absl::OkStatus();
   if (transfer.is_too_long)
     return absl::DataLossError(absl::StrCat("the answer exceeds ", kEtcdAnswerBytesMax, " bytes"));
+  if (code == CURLE_ABORTED_BY_CALLBACK)  // of BeforeSending
+    return absl::UnavailableError("no answer: the connection was lost");
   const std::string text = Excerpt(*detail != '\0' ? detail : curl_easy_strerror(code));
   const absl::string_view how = transfer.reply.sent ? "no answer: " : "cannot connect: ";
   return code == CURLE_OPERATION_TIMEDOUT ? absl::DeadlineExceededError(absl::StrCat(how, text))

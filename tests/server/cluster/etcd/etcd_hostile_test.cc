@@ -208,7 +208,9 @@ TEST(EtcdHostileTest, LostConnectionNeverSendsAgain) {
     const auto client = ClientOf({server.port()});
     for (int number = 1; number < lost; ++number)
       EXPECT_EQ(Commit(*client).outcome, TransactionOutcome::kApplied);
-    EXPECT_EQ(Commit(*client).outcome, TransactionOutcome::kUnknown);
+    const TransactionResult result = Commit(*client);
+    EXPECT_EQ(result.outcome, TransactionOutcome::kUnknown);
+    EXPECT_THAT(std::string(result.status.message()), HasSubstr("no answer: "));
     EXPECT_THAT(server.Requests(), SizeIs(lost));
     EXPECT_EQ(Commit(*client).outcome, TransactionOutcome::kApplied);
     EXPECT_THAT(server.Requests(), SizeIs(lost + 1));
