@@ -138,6 +138,10 @@ ProgramResult RunProgram(const std::vector<std::string>& args, const ProgramOpti
   return result;
 }
 
+pid_t StartProgram(const std::vector<std::string>& args, const std::string& err_file) {
+  return Spawn(args, {}, {"/dev/null", "/dev/null", err_file});
+}
+
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(
     const std::string& listen, const std::vector<std::string>& flags, uint64_t open_files_max) {
   std::unique_ptr<ServerProcess> server(new ServerProcess());

@@ -34,6 +34,10 @@ struct ProgramOptions {
 // Runs args[0] (found by PATH if it has no slash) and waits for its end.
 ProgramResult RunProgram(const std::vector<std::string>& args, const ProgramOptions& options = {});
 
+// Starts args[0] (found by PATH if it has no slash) in the background, its standard error into
+// `err_file`. The caller ends it and waits for it. Returns -1 if it cannot be run.
+pid_t StartProgram(const std::vector<std::string>& args, const std::string& err_file);
+
 // A kvserver. Killed on destruction if it still runs.
 class ServerProcess {
  public:
