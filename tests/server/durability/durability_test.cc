@@ -361,7 +361,8 @@ TEST(DutyThreadTest, AKeyThatIsWrittenDuringTheWalkMayBeTwoItems) {
   };
   std::vector<std::string> lines;
   options.log = [&](absl::string_view line) { lines.emplace_back(line); };
-  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options,
+  std::atomic<uint64_t> soon_ns{0};
+  DutyThread duties({disk, server.directory(), server.log(), server.tables(), options, soon_ns,
                      [] { return UINT64_MAX; }, [] { return false; }, [](bool) {},
                      [](const absl::Status& status) { ADD_FAILURE() << status; }},
                     /*replayed_bytes=*/options.checkpoint_log_bytes, {});
@@ -389,8 +390,9 @@ TEST(DutyThreadTest, AFullDiskEndsNoServerWhoseKeysExpire) {
   std::vector<std::string> lines;
   options.log = [&](absl::string_view line) { lines.emplace_back(line); };
   bool refused = false;
+  std::atomic<uint64_t> soon_ns{0};
   DutyThread duties(
-      {disk, server.directory(), log, server.tables(), options, [] { return UINT64_MAX; },
+      {disk, server.directory(), log, server.tables(), options, soon_ns, [] { return UINT64_MAX; },
        [] { return false; }, [&](bool refuse) { refused = refuse; },
        [](const absl::Status& status) { ADD_FAILURE() << status; }},
       0, {});
