@@ -106,7 +106,8 @@ void Engine::ForEachConnection(Function&& function) {
 
 bool Engine::Poll(absl::Time now) {
   ++shared_.turn;
-  const bool one_is_greedy = shared_.greedy == 1 && connections() > 1;
+  // A turn with a sync is long in any case, and what waits for the next one needs a sync more.
+  const bool one_is_greedy = !synced_batch_.has_value() && shared_.greedy == 1 && connections() > 1;
   shared_.turn_cost_max = one_is_greedy ? kTurnCostBesideOthersMax : kTurnCostMax;
   shared_.greedy = 0;
   bool worked = false;

@@ -103,6 +103,24 @@ TEST(SyncedWriteTest, ABatchIsCommittedOnce) {
   EXPECT_EQ(logged.log.commits(), 1);
 }
 
+// Its turns are not shorter than without the other client, which the engine serves only after a sync.
+TEST(SyncedWriteTest, AGreedyClientsBatchIsCommittedOnce) {
+  LoggedServer logged(true);
+  RawClient idle(*logged.server);
+  idle.Establish();
+  for (int round = 1; round <= 3; ++round) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < 64; ++i)
+      frames.push_back(logged.client->PutFrame(logged.Next(), absl::StrCat("key", i), "value"));
+    logged.client->Send(logged.client->BatchFrame(frames));
+    logged.server->engine().Poll(logged.server->now());
+    EXPECT_EQ(logged.log.commits(), round);
+  }
+  logged.server->Settle();
+  EXPECT_EQ(logged.client->replies(), 3 * 64);
+  EXPECT_EQ(logged.server->counters().requests_deferred, 0);
+}
+
 TEST(SyncedWriteTest, WritesOfAKeySeeEachOther) {
   LoggedServer logged(true);
   RawClient& client = *logged.client;
