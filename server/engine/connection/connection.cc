@@ -181,6 +181,7 @@ absl::Time Connection::deadline() const {
 [[gnu::always_inline]] inline bool Connection::AddToBatch(const rdma::FrameHeader& header,
                                                           rdma::FrameBytes frame, bool waited) {
   PartitionBatch::Request& request = shared_.partition_batch.Place();
+  if (shared_.partition_batch.keeps_frames()) frame = shared_.partition_batch.Keep(frame);
   if (!IsKeyed(header.opcode) || !ParseKeyed(header, frame, request).ok() || request.rendezvous)
     return false;
   request.connection = this;

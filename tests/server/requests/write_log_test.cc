@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,6 +120,52 @@ TEST(SyncedWriteTest, AGreedyClientsBatchIsCommittedOnce) {
   logged.server->Settle();
   EXPECT_EQ(logged.client->replies(), 3 * 64);
   EXPECT_EQ(logged.server->counters().requests_deferred, 0);
+}
+
+// Requests that come while the engine waits share the sync with those that came before, whose frames
+// the transport no longer has.
+TEST(SyncedWriteTest, HalvesOfWhatIsInFlightShareASync) {
+  absl::Time time = absl::UnixEpoch();
+  std::function<void()> as_it_waits;  // once
+  HarnessOptions options;
+  options.group_clock = [&] {
+    if (const auto call = std::exchange(as_it_waits, nullptr)) call();
+    return time;
+  };
+  LoggedServer logged(true, options);
+  const auto send = [&](int count) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < count; ++i) {
+      const uint64_t number = logged.Next();
+      const std::string value(100, static_cast<char>('a' + number % 26));
+      frames.push_back(logged.client->PutFrame(number, absl::StrCat("key", number), value));
+    }
+    logged.client->Send(logged.client->BatchFrame(frames));
+  };
+  // The sync takes time, and the other half comes during it.
+  logged.log.on_commit = [&] {
+    time += absl::Microseconds(400);
+    send(8);
+  };
+  send(8);
+  logged.server->engine().Poll(logged.server->now());
+  EXPECT_EQ(logged.log.commits(), 1);
+  // Those that were answered follow only while the engine looks at the clock.
+  logged.log.on_commit = [&] { time += absl::Microseconds(400); };
+  as_it_waits = [&] {
+    logged.server->PollClients();
+    send(8);
+  };
+  logged.server->engine().Poll(logged.server->now());
+  EXPECT_EQ(logged.log.commits(), 2);
+  logged.server->Settle();
+  EXPECT_EQ(logged.log.commits(), 2);
+  EXPECT_EQ(logged.client->replies(), 24u);
+  for (uint64_t i = 1; i <= 24; ++i) {
+    EXPECT_EQ(logged.server->Stored(absl::StrCat("key", i)),
+              std::string(100, static_cast<char>('a' + i % 26)));
+  }
+  EXPECT_EQ(logged.log.Difference(*logged.server), "");
 }
 
 TEST(SyncedWriteTest, WritesOfAKeySeeEachOther) {
