@@ -189,6 +189,88 @@ TEST(SyncedWriteTest, WritesOfAKeySeeEachOther) {
   EXPECT_EQ(logged.log.Difference(*logged.server), "");
 }
 
+TEST(SyncedWriteTest, PlainPutsOfAKeyShareASync) {
+  LoggedServer logged(true);
+  RawClient& client = *logged.client;
+  RawClient other(*logged.server);
+  other.Establish();
+  client.Send(client.BatchFrame({client.PutFrame(1, "key", "aaa"), client.PutFrame(2, "key", "bbb"),
+                                 client.PutFrame(3, "new", "ccc")}));
+  other.Send(other.PutFrame(1, "key", "ddd"));
+  logged.log.on_commit = [&] { EXPECT_EQ(logged.server->Stored("key"), std::nullopt); };
+  logged.server->Settle();
+  EXPECT_EQ(logged.log.commits(), 1);
+  std::vector<uint64_t> versions(4);
+  while (const std::optional<RawReply> reply = client.TakeReply()) {
+    EXPECT_EQ(reply->code, StatusCode::kOk);
+    versions[reply->sequence] = reply->body.version;
+  }
+  const std::optional<RawReply> last = other.TakeReply();
+  ASSERT_TRUE(last.has_value());
+  EXPECT_LT(versions[1], versions[2]);
+  EXPECT_LT(versions[2], last->body.version);
+  for (const uint64_t sequence : {1, 2}) {
+    EXPECT_EQ(logged.log.ResultOf(client.session(), sequence).version, versions[sequence]);
+    // It is remembered.
+    EXPECT_EQ(logged.Ask(client.PutFrame(sequence, "key", "aaa")).body.version, versions[sequence]);
+  }
+  EXPECT_EQ(logged.server->Stored("key"), "ddd");
+  EXPECT_EQ(logged.log.changes().size(), 4u);
+  EXPECT_EQ(logged.log.Difference(*logged.server), "");
+}
+
+TEST(SyncedWriteTest, OnlyPlainPutsOfOneLengthReplaceEachOther) {
+  const auto commits_of = [](const std::function<std::string(RawClient&)>& first,
+                             const std::function<std::string(RawClient&)>& second) {
+    LoggedServer logged(true);
+    EXPECT_EQ(logged.Ask(logged.client->PutFrame(1, "key", "100")).code, StatusCode::kOk);
+    const int commits = logged.log.commits();
+    logged.client->Send(logged.client->BatchFrame({first(*logged.client), second(*logged.client)}));
+    logged.server->Settle();
+    EXPECT_EQ(logged.client->replies(), 2u);
+    EXPECT_EQ(logged.log.Difference(*logged.server), "");
+    return logged.log.commits() - commits;
+  };
+  const auto put = [](uint64_t sequence, const std::string& value) {
+    return [=](RawClient& client) { return client.PutFrame(sequence, "key", value); };
+  };
+  EXPECT_EQ(commits_of(put(2, "200"), put(3, "300")), 1);
+  const std::function<std::string(RawClient&)> others[] = {
+      put(3, "3000"),
+      put(3, ""),
+      [](RawClient& c) { return WithTtl(c.PutFrame(3, "key", "300"), kSecondNs); },
+      [](RawClient& c) { return c.PutIfFrame(3, "key", "300", WireCondition::kVersionIs, 1); },
+      [](RawClient& c) { return c.IncrementFrame(3, "key", 1); },
+      [](RawClient& c) { return c.AppendFrame(3, "key", ""); },
+      [](RawClient& c) { return c.ExpireFrame(3, "key", kSecondNs); },
+      [](RawClient& c) { return c.DeleteFrame(3, "key"); },
+  };
+  for (const auto& other : others) {
+    const auto first = [&](RawClient& client) {
+      std::string frame = other(client);
+      reinterpret_cast<rdma::FrameHeader*>(frame.data())->sequence = 2;
+      return frame;
+    };
+    const bool is_refused = &other == &others[3];
+    EXPECT_EQ(commits_of(put(2, "200"), other), is_refused ? 1 : 2) << &other - others;
+    EXPECT_EQ(commits_of(first, put(3, "300")), is_refused ? 1 : 2) << &other - others;
+  }
+}
+
+// It is neither applied nor logged twice.
+TEST(SyncedWriteTest, ARepeatedPutReplacesNone) {
+  LoggedServer logged(true);
+  RawClient& client = *logged.client;
+  client.Send(client.BatchFrame({client.PutFrame(1, "key", "aaa"), client.PutFrame(2, "key", "bbb"),
+                                 client.PutFrame(1, "key", "aaa")}));
+  logged.server->Settle();
+  EXPECT_EQ(logged.log.commits(), 1);
+  EXPECT_EQ(logged.log.changes().size(), 2u);
+  EXPECT_EQ(logged.server->counters().writes_repeated, 1);
+  EXPECT_EQ(logged.server->Stored("key"), "bbb");
+  EXPECT_EQ(logged.log.Difference(*logged.server), "");
+}
+
 // The key ends between the log and the table.
 TEST(SyncedWriteTest, AKeyExpiresBeforeItIsWritten) {
   LoggedServer logged(true);
