@@ -279,6 +279,8 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation,
   if (server.durability != nullptr) {
     Durability* const durability = server.durability.get();
     options.write_log = durability;
+    // A server that only sleeps while it waits does not poll for more.
+    if (config.poll != PollMode::kEvent) options.group_clock = [&clock] { return clock.Now(); };
     options.session_snapshots = server.snapshots.get();
     options.data_id = durability->data_id();
     options.session_begun = [durability](uint64_t id) { durability->SessionBegun(id); };

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 
@@ -76,6 +77,8 @@ class ChangeLog : public PartitionChanges {
     if (pending_.empty()) oldest_pending_ = log_->appended() + 1;
     pending_.insert(hash);
   }
+  // oldest_incomplete() has the first one's record.
+  void ContinuePending(uint64_t hash) override { assert(IsPending(hash)); }
   bool IsPending(uint64_t hash) const override { return pending_.contains(hash); }
   void EndPending(uint64_t hash) override {
     pending_.erase(hash);

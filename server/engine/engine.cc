@@ -21,6 +21,10 @@ std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
   return std::make_unique<Admission>(limits);
 }
 
+bool AwaitsSync(const EngineOptions& options) {
+  return options.write_log != nullptr && options.write_log->AwaitsSync();
+}
+
 // The generator of session ids. With a data directory the ids of a single poller have an affinity
 // as well: the next incarnation may have several pollers.
 std::function<uint64_t()> SessionIds(const EngineOptions& options) {
@@ -45,7 +49,9 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       // Twice the connections: each may have left a session for its client to resume.
       sessions_(2 * options.connections_max, SessionIds(options),
                 {options.session_begun, options.session_ended}),
+      partition_batch_(AwaitsSync(options)),
       direct_batch_(partition_batch_, access_, maintenance_, counters_),
+      sync_group_(options.group_clock),
       shared_{options.incarnation,
               options.value_bytes_max,
               access_,
@@ -63,8 +69,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.client_gets = options.client_gets;
   shared_.write_log = options.write_log;
   access_.set_log(options.write_log);
-  if (options.write_log != nullptr && options.write_log->AwaitsSync())
-    synced_batch_.emplace(partition_batch_, access_, *options.write_log);
+  if (AwaitsSync(options)) synced_batch_.emplace(partition_batch_, access_, *options.write_log);
   shared_.data_id = options.data_id;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
@@ -106,22 +111,11 @@ void Engine::ForEachConnection(Function&& function) {
 
 bool Engine::Poll(absl::Time now) {
   ++shared_.turn;
-  const bool one_is_greedy = shared_.greedy == 1 && connections() > 1;
+  // A turn with a sync is long in any case, and what waits for the next one needs a sync more.
+  const bool one_is_greedy = !synced_batch_.has_value() && shared_.greedy == 1 && connections() > 1;
   shared_.turn_cost_max = one_is_greedy ? kTurnCostBesideOthersMax : kTurnCostMax;
   shared_.greedy = 0;
-  bool worked = false;
-  for (const auto& state : states_) {
-    const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
-    shared_.server_time_ns = 0;
-    for (size_t i = 0; i < count; ++i) {
-      // A connection's requests are executed before its other events.
-      if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
-      Handle(*state, events_[i], now);
-      maintenance_.GrowBetween(counters_.writes(), now);
-    }
-    ExecuteBatched(now);  // while the transport still has the frames
-    worked |= count > 0;
-  }
+  bool worked = synced_batch_.has_value() ? PollGroup(now) : PollPorts(now);
   if (!blocked_.empty()) RetryBlocked(now);
   if (timers_.next() <= now) worked |= RunConnectionTimers(now);
   const bool timers = now >= std::min(next_timer_, maintenance_.timer());
@@ -136,6 +130,34 @@ bool Engine::Poll(absl::Time now) {
   // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());
+  return worked;
+}
+
+// As PollPorts, once or several times, and then executes what came.
+bool Engine::PollGroup(absl::Time now) {
+  sync_group_.BeginTurn();
+  bool worked = PollPorts(now);
+  while (sync_group_.Awaits(partition_batch_.size())) worked |= PollPorts(now);
+  ExecuteBatched(now);
+  return worked;
+}
+
+// True if something came.
+bool Engine::PollPorts(absl::Time now) {
+  bool worked = false;
+  for (const auto& state : states_) {
+    const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
+    shared_.server_time_ns = 0;
+    for (size_t i = 0; i < count; ++i) {
+      // A connection's requests are executed before its other events.
+      if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
+      Handle(*state, events_[i], now);
+      maintenance_.GrowBetween(counters_.writes(), now);
+    }
+    // While the transport still has the frames.
+    if (!partition_batch_.keeps_frames()) ExecuteBatched(now);
+    worked |= count > 0;
+  }
   return worked;
 }
 
@@ -284,8 +306,10 @@ void Engine::Enlist(Connection& connection) {
 void Engine::ExecuteBatched(absl::Time now) {
   if (partition_batch_.empty()) return;
   if (synced_batch_.has_value()) {
+    sync_group_.BeginRound();
     if (absl::Status status = synced_batch_->Execute(now); !status.ok() && failure_.ok())
       failure_ = std::move(status);
+    sync_group_.EndRound(partition_batch_.size());
   } else {
     direct_batch_.Execute(now);
   }

@@ -9,7 +9,8 @@
 //     |                         (partition_batch.h), or executed at once, after those
 //     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
 //     |     kDisconnected    -> its session is kept; the Connection ends
-//     |   then the batched requests are executed, partition by partition, and answered
+//     |   then the batched requests are executed, partition by partition, and answered; those of
+//     |   all ports together, after further polls, if they share a sync (sync_group.h)
 //     |
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
@@ -64,6 +65,7 @@
 #include "server/engine/maintenance.h"
 #include "server/engine/pollers.h"
 #include "server/engine/session_snapshots.h"
+#include "server/engine/sync_group.h"
 #include "server/engine/synced_batch.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -120,6 +122,9 @@ struct EngineOptions {
   // The log of the tables' changes. Shared by all engines of a server, and must outlive them. Null:
   // the server holds its data in memory only.
   WriteLog* write_log = nullptr;
+  // With a log that awaits syncs: the time, which goes on during a turn. Then the engine polls a
+  // moment longer for requests that may share a sync (sync_group.h). Empty: it does not.
+  std::function<absl::Time()> group_clock;
   // With a log: hands the sessions to checkpoints. Likewise.
   SessionSnapshots* session_snapshots = nullptr;
   // With a log: what STATS tells of it. Called on the engine's thread. Empty: nothing.
@@ -200,6 +205,8 @@ class Engine {
     return state.recent[static_cast<uint64_t>(id) % std::tuple_size_v<Recent>];
   }
   static Connection* Find(PortState& state, rdma::ConnectionId id);
+  bool PollPorts(absl::Time now);
+  bool PollGroup(absl::Time now);
   void Handle(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
   void Refuse(PortState& state, const rdma::Event& event);
@@ -233,6 +240,7 @@ class Engine {
   PartitionBatch partition_batch_;
   DirectBatch direct_batch_;
   std::optional<SyncedBatch> synced_batch_;  // where a change is made only when it is durable
+  SyncGroup sync_group_;                     // likewise
   Shared shared_;
   // Connections hold spans of the table in which READs may land: destroy the transports first.
   std::vector<std::unique_ptr<PortState>> states_;

@@ -47,6 +47,20 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
   return absl::OkStatus();
 }
 
+// The pending PUT of this batch that the request may replace; null: there is none.
+SyncedBatch::Decided* SyncedBatch::ReplaceableBy(const PartitionBatch::Request& request) {
+  if (!access_.changes()->IsPending(request.hash.bits)) return nullptr;
+  Decided* last = nullptr;
+  for (Decided& one : decided_[access_.held_partition()]) {
+    if (one.request->hash.bits != request.hash.bits) continue;
+    const bool is_repeated =
+        one.request->connection == request.connection && one.request->sequence == request.sequence;
+    if (is_repeated) return nullptr;  // it waits for the answer
+    last = &one;
+  }
+  return last != nullptr && MayReplace(*last->request, request) ? last : nullptr;
+}
+
 // For a pending write of its key.
 bool SyncedBatch::HasToWait(const PartitionBatch::Request& request) const {
   const uint64_t hash = request.hash.bits;
@@ -73,15 +87,21 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
   absl::flat_hash_set<uint64_t> waiting_keys;  // their later requests wait, too
   for (const PartitionBatch::Request* request : some) {
     const uint64_t hash = request->hash.bits;
-    if (waiting_keys.contains(hash) || HasToWait(*request)) {
+    Decided* const replaced = ReplaceableBy(*request);
+    if (waiting_keys.contains(hash) || (replaced == nullptr && HasToWait(*request))) {
       waiting_keys.insert(hash);
       waiting.push_back(request);
       continue;
     }
-    absl::optional<Decision> decision =
-        request->connection->DecideBatched(*request, access_.held(), now);
+    absl::optional<Decision> decision = request->connection->DecideBatched(
+        *request, access_.held(), replaced == nullptr ? nullptr : &replaced->decision, now);
     if (!decision.has_value()) continue;
-    Report(*decision, {request->key, request->hash}, changes);
+    if (replaced == nullptr) {
+      Report(*decision, {request->key, request->hash}, changes);
+    } else {
+      ReportReplacing(*decision, {request->key, request->hash}, changes);
+      replaced->replaced = true;
+    }
     decided_[access_.held_partition()].push_back({request, *std::move(decision)});
   }
   some = std::move(waiting);
@@ -90,6 +110,10 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
 void SyncedBatch::ApplyAll(absl::Time now) {
   std::vector<Decided>& decided = decided_[access_.held_partition()];
   for (const Decided& one : decided) {
+    if (one.replaced) {
+      one.request->connection->AnswerReplaced(*one.request, one.decision, now);
+      continue;
+    }
     one.request->connection->ApplyBatched(*one.request, one.decision, access_.held(),
                                           *access_.changes(), now);
   }

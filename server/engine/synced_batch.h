@@ -5,7 +5,8 @@
 //           for each partition, under its lock:  apply what was decided, and answer it
 //
 // A write of a key that another one is about to change waits for the next round: of this batch, or
-// of another poller's. Refused writes are answered in the first step. So are reads, as a READ would
+// of another poller's. But a plain PUT replaces one of this batch that is pending (MayReplace): both
+// are logged, the last one is made, and all are answered. Refused writes are answered in the first step. So are reads, as a READ would
 // find the key. Two kinds of reads wait for a round:
 //
 //   - those behind a write of their key in this batch, whose client may have sent both
@@ -43,8 +44,10 @@ class SyncedBatch {
   struct Decided {
     const PartitionBatch::Request* request = nullptr;
     Decision decision;
+    bool replaced = false;  // by a later one
   };
 
+  Decided* ReplaceableBy(const PartitionBatch::Request& request);
   bool HasToWait(const PartitionBatch::Request& request) const;
   void DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now);
   void ApplyAllPartitions(absl::Time now);

@@ -1,6 +1,7 @@
 #include "server/requests/two_step_writes.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -136,6 +137,29 @@ void Report(const Decision& decision, const index::HashedKey& hashed, PartitionC
     case Decision::Kind::kDelete:
       return changes.OnDelete(key, decision.present_version, decision.version);
   }
+}
+
+bool MayReplace(const KeyedRequest& earlier, const KeyedRequest& request) {
+  const auto is_plain = [](const KeyedRequest& one) {
+    return one.opcode == rdma::Opcode::kPut && !one.rendezvous && one.ttl_ns == 0 &&
+           one.condition.kind == index::Condition::Kind::kNone;
+  };
+  return is_plain(earlier) && is_plain(request) && earlier.key == request.key &&
+         earlier.value.size() == request.value.size();
+}
+
+Decision Replace(index::Table& table, const Decision& earlier, const KeyedRequest& request) {
+  assert(earlier.kind == Decision::Kind::kPut && !earlier.is_reserved);
+  Decision decision = earlier;
+  decision.value = request.value;
+  TakeVersion(table, decision);
+  return decision;
+}
+
+void ReportReplacing(const Decision& decision, const index::HashedKey& hashed,
+                     PartitionChanges& changes) {
+  changes.ContinuePending(hashed.hash.bits);
+  changes.OnPut(hashed.key, decision.bytes(), decision.version, decision.expiry_ns);
 }
 
 namespace {

@@ -60,6 +60,16 @@ Verdict Decide(index::Table& table, const KeyedRequest& request, uint64_t value_
                absl::Time now);
 // Reports what was decided, as the table would. The key is pending from then on.
 void Report(const Decision& decision, const index::HashedKey& hashed, PartitionChanges& changes);
+// Whether `request` may replace the value of the pending PUT `earlier` before that one is made: both
+// PUTs have neither a condition nor a time to live, and their values are equally long. So the later
+// one needs what the table is prepared for, and nothing that it answers depends on the other.
+bool MayReplace(const KeyedRequest& earlier, const KeyedRequest& request);
+// Decides such a PUT. It is made instead of `earlier`, and both are answered. REQUIRES: MayReplace,
+// and no later write of the key is decided.
+Decision Replace(index::Table& table, const Decision& earlier, const KeyedRequest& request);
+// Reports it behind the earlier ones.
+void ReportReplacing(const Decision& decision, const index::HashedKey& hashed,
+                     PartitionChanges& changes);
 // Makes the change, which is pending no more. If its key, or its value, has ended since the decision,
 // it took effect just before that.
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,

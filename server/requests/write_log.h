@@ -74,10 +74,13 @@ class PartitionChanges : public index::Changes {
 
   // --- Where a change is logged before it is made (WriteLog::AwaitsSync).
   // A change of the key with this hash is about to be reported, and will be made under a later hold.
-  // No other write of the key comes in between. REQUIRES: !IsPending(hash).
+  // Until then the key has no other writes than those of ContinuePending. REQUIRES: !IsPending(hash).
   virtual void BeginPending(uint64_t hash) = 0;
+  // Another change of that key is about to be reported by the same thread, which makes all of them
+  // under one hold. REQUIRES: IsPending(hash).
+  virtual void ContinuePending(uint64_t hash) = 0;
   virtual bool IsPending(uint64_t hash) const = 0;
-  // It was made.
+  // The key's pending changes were made.
   virtual void EndPending(uint64_t hash) = 0;
 };
 

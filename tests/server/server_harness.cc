@@ -70,6 +70,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.client_gets = options.client_gets;
   engine_options.data_id = options.data_id;
   engine_options.write_log = options.write_log;
+  engine_options.group_clock = options.group_clock;
   engine_options.session_begun = options.session_begun;
   engine_options.session_ended = options.session_ended;
   engine_options.admission = options.admission;

@@ -60,8 +60,9 @@ struct HarnessOptions {
   bool two_ports = false;             // of each poller
   ClientGets* client_gets = nullptr;  // requests reports from clients
   uint64_t data_id = 0;
-  WriteLog* write_log = nullptr;           // of a server with a data directory …
-  std::vector<PartitionChanges*> changes;  // … with the changes of each partition
+  WriteLog* write_log = nullptr;            // of a server with a data directory …
+  std::function<absl::Time()> group_clock;  // … that lets requests share syncs (EngineOptions)
+  std::vector<PartitionChanges*> changes;   // … with the changes of each partition
   std::function<void(uint64_t)> session_begun, session_ended;
   fake::NetworkOptions network;
 };

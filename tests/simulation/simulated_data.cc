@@ -55,6 +55,7 @@ class SimulatedData::Recorder final : public server::PartitionChanges {
     Forward([&] { changes_.OnRelease(); });
   }
   void BeginPending(uint64_t hash) override { changes_.BeginPending(hash); }
+  void ContinuePending(uint64_t hash) override { changes_.ContinuePending(hash); }
   bool IsPending(uint64_t hash) const override { return changes_.IsPending(hash); }
   void EndPending(uint64_t hash) override { changes_.EndPending(hash); }
 

@@ -181,6 +181,7 @@ absl::Time Connection::deadline() const {
 [[gnu::always_inline]] inline bool Connection::AddToBatch(const rdma::FrameHeader& header,
                                                           rdma::FrameBytes frame, bool waited) {
   PartitionBatch::Request& request = shared_.partition_batch.Place();
+  if (shared_.partition_batch.keeps_frames()) frame = shared_.partition_batch.Keep(frame);
   if (!IsKeyed(header.opcode) || !ParseKeyed(header, frame, request).ok() || request.rendezvous)
     return false;
   request.connection = this;
@@ -261,7 +262,8 @@ void Connection::Keep(rdma::FrameBytes frame) {
 }
 
 absl::optional<Decision> Connection::DecideBatched(const PartitionBatch::Request& request,
-                                                   index::Table& table, absl::Time now) {
+                                                   index::Table& table, const Decision* replaced,
+                                                   absl::Time now) {
   turn_.RemoveBatched(request.cost);
   if (lifecycle_.closing()) return absl::nullopt;
   lifecycle_.set_locked(true);
@@ -269,7 +271,7 @@ absl::optional<Decision> Connection::DecideBatched(const PartitionBatch::Request
   if (!request.waited && (turn_.waiting() || turn_.used_up())) {
     Keep(request.frame);
   } else {
-    decision = executor_.DecideKeyed(request, table, now);
+    decision = executor_.DecideKeyed(request, table, replaced, now);
     turn_.ChargeRequest(request.cost);
   }
   lifecycle_.set_locked(false);
@@ -281,6 +283,13 @@ void Connection::ApplyBatched(const PartitionBatch::Request& request, const Deci
   lifecycle_.set_locked(true);
   executor_.ApplyKeyed(request, decision, table, changes, now);
   turn_.ChargeEffort();
+  lifecycle_.set_locked(false);
+}
+
+void Connection::AnswerReplaced(const PartitionBatch::Request& request, const Decision& decision,
+                                absl::Time now) {
+  lifecycle_.set_locked(true);
+  executor_.AnswerReplaced(request, decision, now);
   lifecycle_.set_locked(false);
 }
 

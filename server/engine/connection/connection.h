@@ -115,9 +115,10 @@ class Connection {
   uint64_t ExecuteBatched(const PartitionBatch::Request& request, index::Table& table,
                           absl::Time now);
   // The same in two steps (synced_batch.h). Decides a request. None: it has been answered, or waits
-  // for a later turn. Its table is held in both.
+  // for a later turn. Its table is held in both. `replaced`: as RequestExecutor::DecideKeyed.
   absl::optional<Decision> DecideBatched(const PartitionBatch::Request& request,
-                                         index::Table& table, absl::Time now);
+                                         index::Table& table, const Decision* replaced,
+                                         absl::Time now);
   // Whether a read has no answer before the pending write of its key is applied.
   bool AnswersLater(const PartitionBatch::Request& request, const index::Table& table) const {
     return executor_.AnswersLater(request, table);
@@ -125,6 +126,9 @@ class Connection {
   // Applies and answers it, whatever became of the connection.
   void ApplyBatched(const PartitionBatch::Request& request, const Decision& decision,
                     index::Table& table, PartitionChanges& changes, absl::Time now);
+  // Answers it alone: a later write has replaced it.
+  void AnswerReplaced(const PartitionBatch::Request& request, const Decision& decision,
+                      absl::Time now);
   // It will not be executed, since the server has to end.
   void DropBatched(const PartitionBatch::Request& request) { turn_.RemoveBatched(request.cost); }
   bool batched() const { return turn_.batched() > 0; }

@@ -35,14 +35,27 @@ class PartitionBatch {
  public:
   static constexpr uint16_t kNone = 0xffff;
 
-  struct Request : KeyedRequest {  // its frame is in the transport's memory
+  struct Request : KeyedRequest {  // its frame is in the transport's memory, or kept
     Connection* connection = nullptr;
     uint32_t cost = 0;      // in the units of kTurnCostMax
     uint16_t next = kNone;  // in its partition, for PartitionBatch
     bool waited = false;    // for a turn of its own, which this is
   };
 
-  PartitionBatch() : requests_(kBatchedMax), connections_(kBatchedMax) {}
+  // `keeps_frames`: requests may wait longer than the transport keeps their frames (Keep).
+  explicit PartitionBatch(bool keeps_frames = false)
+      : requests_(kBatchedMax),
+        connections_(kBatchedMax),
+        frames_(keeps_frames ? kBatchedMax : 0) {}
+
+  bool keeps_frames() const { return !frames_.empty(); }
+  // Copies the frame of the request in Place(). The copy lasts until Clear. REQUIRES:
+  // keeps_frames(), !full().
+  rdma::FrameBytes Keep(rdma::FrameBytes frame) {
+    std::vector<std::byte>& kept = frames_[size_];
+    kept.assign(frame.begin(), frame.end());
+    return kept;
+  }
 
   // The place of the next request, which the caller fills; used again unless Add follows.
   // REQUIRES: !full().
@@ -66,6 +79,7 @@ class PartitionBatch {
   }
   bool full() const { return size_ == kBatchedMax; }
   bool empty() const { return size_ == 0; }
+  size_t size() const { return size_; }
   void Clear() {
     size_ = connections_size_ = 0;
     partitions_ = 0;
@@ -98,6 +112,7 @@ class PartitionBatch {
   std::array<uint16_t, index::kPartitionsMax> last_;
   std::vector<Connection*> connections_;  // likewise
   size_t connections_size_ = 0;
+  std::vector<std::vector<std::byte>> frames_;  // by request; the memory is used again
 };
 
 }  // namespace osprey::server

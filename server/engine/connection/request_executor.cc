@@ -146,8 +146,10 @@ void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& ta
 }
 
 absl::optional<Decision> RequestExecutor::DecideKeyed(const KeyedRequest& request,
-                                                      index::Table& table, absl::Time now) {
+                                                      index::Table& table, const Decision* replaced,
+                                                      absl::Time now) {
   if (!IsToExecute(request, now)) return absl::nullopt;
+  if (replaced != nullptr) return Replace(table, *replaced, request);
   Verdict verdict = Decide(table, request, shared_.value_bytes_max, now);
   if (verdict.refusal.has_value()) {
     replies_.AnswerWrite(request.sequence, *verdict.refusal, now);
@@ -155,6 +157,12 @@ absl::optional<Decision> RequestExecutor::DecideKeyed(const KeyedRequest& reques
     ExecuteChecked(request, table, now);
   }
   return std::move(verdict.decision);
+}
+
+// Its value is in no item.
+void RequestExecutor::AnswerReplaced(const KeyedRequest& request, const Decision& decision,
+                                     absl::Time now) {
+  replies_.AnswerWritten(request.sequence, decision.version, /*slot=*/0, now);
 }
 
 bool RequestExecutor::AnswersLater(const KeyedRequest& request, const index::Table& table) const {

@@ -50,11 +50,14 @@ class RequestExecutor {
   // Likewise a request on a key that came whole, and is parsed. REQUIRES: the table of its key is held, under
   // Lifecycle::set_locked, and its hash is set. Its reply waits for a Flush.
   void ExecuteKeyed(const KeyedRequest& request, index::Table& table, absl::Time now);
-  // The same in two steps. None: it is answered, or began a long write.
+  // The same in two steps. None: it is answered, or began a long write. `replaced` is null, or the
+  // decision that it replaces (MayReplace).
   absl::optional<Decision> DecideKeyed(const KeyedRequest& request, index::Table& table,
-                                       absl::Time now);
+                                       const Decision* replaced, absl::Time now);
   void ApplyKeyed(const KeyedRequest& request, const Decision& decision, index::Table& table,
                   PartitionChanges& changes, absl::Time now);
+  // Answers a write that was replaced by a later one.
+  void AnswerReplaced(const KeyedRequest& request, const Decision& decision, absl::Time now);
   // Whether a read has no answer before the pending write of its key is applied.
   bool AnswersLater(const KeyedRequest& request, const index::Table& table) const;
 

@@ -29,7 +29,8 @@ namespace osprey::server {
 inline constexpr uint64_t kTurnCostMax = 256;
 // The same for a connection that is the only one to send much, while others send little: those wait
 // for two such turns at most. If several send much, the others wait for all of them in any case.
-// Short turns would then cost a tenth of the writes, and a quarter with two pollers.
+// Short turns would then cost a tenth of the writes, and a quarter with two pollers. Not where each
+// turn ends with a sync (WriteLog::AwaitsSync), which takes longer than kTurnCostMax.
 inline constexpr uint64_t kTurnCostBesideOthersMax = 32;
 // A connection with this cost in a turn counts as sending much.
 inline constexpr uint64_t kGreedyCost = kTurnCostBesideOthersMax;

@@ -118,6 +118,7 @@ class DurableServer final : private PartitionChanges {
   void OnResult(const Result&) override {}
   void OnRelease() override {}
   void BeginPending(uint64_t) override {}
+  void ContinuePending(uint64_t) override {}
   bool IsPending(uint64_t) const override { return false; }
   void EndPending(uint64_t) override {}
 

@@ -115,6 +115,10 @@ class FakeLog::Partition final : public PartitionChanges {
     EXPECT_TRUE(pending_.insert(hash).second) << "two writes of a key are pending";
     begun_ = true;
   }
+  void ContinuePending(uint64_t hash) override {
+    EXPECT_TRUE(IsPending(hash)) << "no earlier write of the key is pending";
+    begun_ = true;
+  }
   bool IsPending(uint64_t hash) const override { return pending_.contains(hash); }
   void EndPending(uint64_t hash) override {
     EXPECT_EQ(pending_.erase(hash), 1u) << "no write of the key is pending";

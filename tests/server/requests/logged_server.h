@@ -24,6 +24,7 @@ struct LoggedServer {
     options.region_bytes = changed.region_bytes;
     options.evict = changed.evict;
     options.pollers = changed.pollers;
+    options.group_clock = changed.group_clock;
     server.emplace(options);
     server->set_clock([this] { return server->now() + late; });
     client.emplace(*server);
