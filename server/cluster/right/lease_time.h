@@ -1,0 +1,24 @@
+// How long rights last, by clocks that differ.
+//
+// Each server measures by a clock of its own, which gains or loses at most a tenth (adjtimex allows
+// that; systemd-timesyncd slews by up to 5 %). So the holder of a right counts it as shorter, and a
+// server that waits for its end as longer. Instants of two servers are never compared.
+
+#ifndef OSPREY_SERVER_CLUSTER_RIGHT_LEASE_TIME_H_
+#define OSPREY_SERVER_CLUSTER_RIGHT_LEASE_TIME_H_
+
+#include "absl/time/time.h"
+
+namespace osprey {
+
+inline constexpr int64_t kClockDriftPercent = 10;
+
+// How long a right of `ttl` lasts by its holder's clock, and by the clock of a watcher.
+inline absl::Duration HeldFor(absl::Duration ttl) { return ttl * (100 - kClockDriftPercent) / 100; }
+inline absl::Duration AwaitedFor(absl::Duration ttl) {
+  return ttl * (100 + kClockDriftPercent) / 100;
+}
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_CLUSTER_RIGHT_LEASE_TIME_H_

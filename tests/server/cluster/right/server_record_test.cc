@@ -1,0 +1,40 @@
+#include "server/cluster/right/server_record.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace osprey {
+namespace {
+
+TEST(ServerRecordTest, IsReadAsItWasWritten) {
+  const ServerRecord record{0xF1, {"rdma://10.0.0.1:7471", "shm:///run/osprey"}, 17};
+  const std::string text = EncodeServerRecord(record);
+  EXPECT_EQ(text, R"({"addresses":["rdma://10.0.0.1:7471","shm:///run/osprey"],"counter":17,)"
+                  R"("incarnation":"00000000000000f1"})");
+  const absl::StatusOr<ServerRecord> read = DecodeServerRecord(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, record);
+}
+
+TEST(ServerRecordTest, NamesWhatItLacks) {
+  const std::string good = R"("addresses":[],"counter":1,"incarnation":"00000000000000f1")";
+  ASSERT_TRUE(DecodeServerRecord("{" + good + "}").ok());
+  EXPECT_TRUE(DecodeServerRecord("{" + good + R"(,"later":{"field":[]}})").ok());
+  for (const std::string& text :
+       {std::string(""), std::string("17"), "{" + good, std::string(100000, '['),
+        "{" + good + R"(,"x":)" + std::string(20000, ' ') + "1}",
+        std::string(R"({"counter":1,"incarnation":"00000000000000f1"})"),
+        std::string(R"({"addresses":[1],"counter":1,"incarnation":"00000000000000f1"})"),
+        std::string(R"({"addresses":[],"counter":-1,"incarnation":"00000000000000f1"})"),
+        std::string(R"({"addresses":[],"counter":"1","incarnation":"00000000000000f1"})"),
+        std::string(R"({"addresses":[],"counter":1,"incarnation":"0000000000000000"})"),
+        std::string(R"({"addresses":[],"counter":1,"incarnation":"0x000000000000f1"})"),
+        std::string(R"({"addresses":[],"counter":1,"incarnation":241})")}) {
+    EXPECT_EQ(DecodeServerRecord(text).status().code(), absl::StatusCode::kDataLoss)
+        << text.substr(0, 80);
+  }
+}
+
+}  // namespace
+}  // namespace osprey
