@@ -40,6 +40,9 @@ namespace osprey::index {
 // chunk, or pages of its own.
 enum class Fit { kTight, kLoose, kAny };
 
+// It has many methods, of three kinds: for writers, for the compactor and for statistics. All work on
+// the same state, so parts of it would share all of theirs.
+//
 // Not thread-safe. Offsets are from the start of the region, and multiples of 16.
 class ItemSpace {
  public:

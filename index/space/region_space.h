@@ -43,6 +43,8 @@ namespace osprey::index {
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kPagesPerUnit = kUnitBytes / kPageBytes;
 
+// It has many methods: those of units, of runs and of a closed range. All work on the one map of pages.
+//
 // Not thread-safe. Offsets are from the start of the region, and multiples of kPageBytes.
 class RegionSpace {
  public:
