@@ -141,6 +141,7 @@ struct EnginePort {
   std::vector<rdma::Transport*> by_poller = {};
 };
 
+// One poller. A turn runs through all its parts, which are its members: more than other classes have.
 class Engine {
  public:
   // Owns the transports; `tables` outlive it. `now` is the start of its time.
