@@ -122,6 +122,7 @@ absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durabil
   LoadReport report;
   RecoveryOptions options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
+  options.now = absl::Now();
   options.memory_bytes = config.memory_bytes;
   options.format_size = FormatSize;
   options.stop = &stop;

@@ -222,10 +222,16 @@ absl::StatusOr<CheckpointSize> WriteCheckpoint(wal::DataDirectory& directory, wa
   }
   CheckpointSize size;
   absl::Status status = WriteItems(tables, input, **writer, size);
-  for (uint32_t part = 0; part < kParts && status.ok(); ++part)
-    status = (*writer)->part(part).Finish();
   // Each change that the walk saw was appended under the lock that the walk held later.
-  if (status.ok()) status = (*writer)->Commit(log.appended());
+  const uint64_t walk_end = log.appended();
+  const auto pause = [&input] {
+    if (input.pause) input.pause(0);
+  };
+  for (uint32_t part = 0; part < kParts && status.ok(); ++part) {
+    status = (*writer)->part(part).Finish();
+    pause();
+  }
+  if (status.ok()) status = (*writer)->Commit(walk_end, pause);
   if (!status.ok()) return status;
   size.removal = (*writer)->removal();
   return size;

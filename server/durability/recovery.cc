@@ -388,7 +388,7 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   KeyCollector collector(directory, restorer, keys);
   absl::StatusOr<wal::LogEnd> end = wal::Replay(directory, collector);
   if (!end.ok()) return end.status();
-  keys.clock_ns = ClockAtEnd(*end);
+  keys.clock_ns = std::max(ClockAtEnd(*end), static_cast<uint64_t>(absl::ToUnixNanos(options.now)));
   uint64_t total = 2 * end->bytes;
   for (const wal::PartSummary& part : directory.current().parts) total += part.length;
   restorer.SetTotal(end->bytes, total);

@@ -40,7 +40,9 @@ struct RecoveryProgress {
 };
 
 struct RecoveryOptions {
-  uint32_t threads = 1;       // that read the checkpoint, the calling one included
+  uint32_t threads = 1;  // that read the checkpoint, the calling one included
+  // The new life's clock starts here or later: what has expired by then is not put.
+  absl::Time now = absl::UnixEpoch();
   uint64_t memory_bytes = 0;  // kvserver --memory, for the error of memory that is too small
   // Writes a size as the flag takes it. Empty: its bytes in digits.
   std::function<std::string(uint64_t bytes)> format_size;
@@ -66,7 +68,7 @@ struct Recovered {
 // Server time in ns that the clock of the life that wrote this log did not pass.
 uint64_t ClockAtEnd(const wal::LogEnd& end);
 
-// Reads the directory and changes nothing on the disk. Keys that had expired by ClockAtEnd are not put. After an error the caller discards `tables`.
+// Reads the directory and changes nothing on the disk. Keys that had expired by ClockAtEnd, or by `now`, are not put. After an error the caller discards `tables`.
 // `tables` are empty. Errors: DATA_LOSS (damage; names file and offset); FAILED_PRECONDITION
 // (entries of a kind that this program never writes); RESOURCE_EXHAUSTED (memory is too small; says
 // which --memory will do); CANCELLED (`stop`); those of FileSystem.

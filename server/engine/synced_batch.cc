@@ -35,6 +35,7 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
     }
     if (index::IsMutant(index::Mutant::kApplyBeforeCommit)) ApplyAllPartitions(now);
     if (absl::Status status = log_.Commit(); !status.ok()) {
+      for (auto& some : decided_) some.clear();  // their requests are reused
       for (const auto& some : left_) {
         for (const PartitionBatch::Request* request : some)
           request->connection->DropBatched(*request);

@@ -23,13 +23,31 @@ Bytes ZerosAfter(uint64_t bytes) {
   return Bytes(kZeros).first(RoundUp(bytes, kBlockAlignment) - bytes);
 }
 
-// For the verification, which discards what it reads.
-class NullVisitor final : public PartVisitor {
+// For the verification, which discards what it reads, and pauses after each MiB.
+class PausingVisitor final : public PartVisitor {
  public:
-  absl::Status OnItem(const CheckpointItem&, Bytes) override { return absl::OkStatus(); }
-  absl::Status OnValue(Bytes) override { return absl::OkStatus(); }
-  absl::Status OnSession(Bytes) override { return absl::OkStatus(); }
+  explicit PausingVisitor(const std::function<void()>& pause) : pause_(pause) {}
+
+  absl::Status OnItem(const CheckpointItem& item, Bytes value) override {
+    return Count(sizeof(ItemHeader) + item.key.size() + value.size());
+  }
+  absl::Status OnValue(Bytes bytes) override { return Count(bytes.size()); }
+  absl::Status OnSession(Bytes session) override { return Count(session.size()); }
   absl::Status OnShard(const ShardState&) override { return absl::OkStatus(); }
+
+ private:
+  absl::Status Count(uint64_t bytes) {
+    constexpr uint64_t kBytesBetween = 1 << 20;
+    bytes_ += bytes;
+    if (pause_ && bytes_ >= kBytesBetween) {
+      bytes_ = 0;
+      pause_();
+    }
+    return absl::OkStatus();
+  }
+
+  const std::function<void()>& pause_;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -183,8 +201,8 @@ CheckpointWriter::~CheckpointWriter() {
   for (uint32_t i = 0; i < parts_max_; ++i) (void)directory_.files().Remove(PartName(id_, i));
 }
 
-absl::Status CheckpointWriter::Verify() const {
-  NullVisitor visitor;
+absl::Status CheckpointWriter::Verify(const std::function<void()>& pause) const {
+  PausingVisitor visitor(pause);
   for (uint32_t i = 0; i < parts_.size(); ++i) {
     absl::Status status = ReadPart(directory_, id_, i, static_cast<uint32_t>(parts_.size()),
                                    parts_[i]->summary(), visitor);
@@ -193,9 +211,9 @@ absl::Status CheckpointWriter::Verify() const {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointWriter::Commit(uint64_t walk_end) {
+absl::Status CheckpointWriter::Commit(uint64_t walk_end, const std::function<void()>& pause) {
   for (const std::unique_ptr<PartWriter>& part : parts_) assert(part->finished());
-  absl::Status status = IsMutant(Mutant::kPartsNotVerified) ? absl::OkStatus() : Verify();
+  absl::Status status = IsMutant(Mutant::kPartsNotVerified) ? absl::OkStatus() : Verify(pause);
   const bool skips_sync = IsMutant(Mutant::kLogBehindWalk) && redo_record_ <= log_.synced() + 1;
   if (status.ok() && !skips_sync) status = log_.Write();
   if (status.ok() && !skips_sync) status = log_.Sync();

@@ -19,6 +19,7 @@
 #define OSPREY_SERVER_WAL_CHECKPOINT_WRITER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -102,8 +103,9 @@ class CheckpointWriter {
 
   // `walk_end`: no record after it has an effect on the items. REQUIRES: all parts are finished.
   // After an error the checkpoint before it still counts. If directory.uncertain() is true then,
-  // it may be this one, and the process has to end.
-  absl::Status Commit(uint64_t walk_end);
+  // it may be this one, and the process has to end. Calls `pause`, if any, after each MiB that it
+  // reads back.
+  absl::Status Commit(uint64_t walk_end, const std::function<void()>& pause = {});
   // Of the removal of old files, which does not make a checkpoint fail; the next one tries again.
   const absl::Status& removal() const { return removal_; }
 
@@ -114,7 +116,7 @@ class CheckpointWriter {
         id_(directory.current().header.checkpoint + 1),
         redo_record_(redo_record),
         parts_max_(parts) {}
-  absl::Status Verify() const;
+  absl::Status Verify(const std::function<void()>& pause) const;
 
   DataDirectory& directory_;
   Log& log_;

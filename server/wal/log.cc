@@ -120,6 +120,9 @@ uint64_t Log::SpaceNeeded() const {
 
 bool Log::HasSpare() const {
   constexpr uint64_t kMarkAndCloseBytes = 3 * sizeof(RecordHeader);
+  // Nothing is reserved: other programs may take the rest, but most likely not at once.
+  constexpr uint64_t kSomeBytes = 4 << 20;
+  if (!spare_.is_supported()) return directory_.files().FreeBytes().value_or(0) >= kSomeBytes;
   const std::lock_guard<std::mutex> lock(state_mutex_);
   return current_.end + kMarkAndCloseBytes <= spare_.end();
 }
@@ -199,7 +202,8 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
     std::memcpy(place, &header, sizeof(header));
     offset += header.bytes();
   }
-  if (!spare_.KeepBehind(*current_.file, offset) && options_.space_is_low) options_.space_is_low();
+  if (!spare_.KeepBehind(*current_.file, current_.end, offset) && options_.space_is_low)
+    options_.space_is_low();
   const absl::Status status = current_.file->Write(current_.end, PiecesOf(chunk));
   if (!status.ok() && !IsMutant(Mutant::kWriteErrorForgotten)) return status;
   const std::lock_guard<std::mutex> lock(state_mutex_);

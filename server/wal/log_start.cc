@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const Lo
   segment.checksum = copier.checksum();
   std::unique_ptr<Log> log(new Log(directory, std::move(options), std::move(chain),
                                    std::move(segment), end.last_record));
-  (void)log->spare_.KeepBehind(*log->current_.file, log->current_.end);
+  (void)log->spare_.KeepBehind(*log->current_.file, log->current_.end, log->current_.end);
   return log;
 }
 

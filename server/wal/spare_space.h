@@ -7,7 +7,7 @@
 // Writes are refused before the disk is full, but another program may fill it at any time. The marks
 // go on for as long as writes are refused.
 //
-// Thread rule: end() on any thread; the others on one at a time.
+// Thread rule: end() and is_supported() on any thread; the others on one at a time.
 
 #ifndef OSPREY_SERVER_WAL_SPARE_SPACE_H_
 #define OSPREY_SERVER_WAL_SPARE_SPACE_H_
@@ -26,24 +26,28 @@ class SpareSpace {
 
   // Another segment begins, for which nothing is reserved.
   void Restart() { end_.store(0, std::memory_order_relaxed); }
-  // The records of `file`, the newest segment, will end at `offset`. Keeps at least half of the space
-  // behind it. False: the disk has less.
-  bool KeepBehind(File& file, uint64_t offset) {
-    if (bytes_ == 0 || offset + bytes_ / 2 <= end()) return true;
-    const absl::Status status = file.Reserve(offset, bytes_);
+  // The records of `file`, the newest segment, end at `begin`, and will end at `end`. Keeps at least
+  // half of the space behind that. False: the disk has less.
+  bool KeepBehind(File& file, uint64_t begin, uint64_t end) {
+    if (!is_supported() || end + bytes_ / 2 <= this->end()) return true;
+    // The new records come first: they must not lack what is reserved behind them.
+    const absl::Status status = file.Reserve(begin, end - begin + bytes_);
     if (status.ok()) {
-      end_.store(offset + bytes_, std::memory_order_relaxed);
+      end_.store(end + bytes_, std::memory_order_relaxed);
     } else if (!absl::IsResourceExhausted(status)) {
-      bytes_ = 0;  // this file system cannot
+      is_supported_.store(false, std::memory_order_relaxed);
     }
     return !absl::IsResourceExhausted(status);
   }
 
+  // Whether this file system can, as far as is known.
+  bool is_supported() const { return is_supported_.load(std::memory_order_relaxed); }
   // Up to this offset of the newest segment there is space. 0: unknown.
   uint64_t end() const { return end_.load(std::memory_order_relaxed); }
 
  private:
-  uint64_t bytes_;
+  const uint64_t bytes_;
+  std::atomic<bool> is_supported_{bytes_ != 0};
   std::atomic<uint64_t> end_{0};
 };
 

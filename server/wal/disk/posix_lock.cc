@@ -62,6 +62,7 @@ absl::StatusOr<UniqueFd> OpenLockFile(int directory, const std::string& path) {
   const std::string name = absl::StrCat(path, "/", kLockName);
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   UniqueFd file(openat(directory, kLockName, kFlags, 0600));
+  const int error = errno;
   struct stat status;
   if (fstatat(directory, kLockName, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
       !S_ISREG(status.st_mode)) {
@@ -70,6 +71,7 @@ absl::StatusOr<UniqueFd> OpenLockFile(int directory, const std::string& path) {
                   ? " is a symbolic link; remove it: the next start creates the file"
                   : " is not a regular file; remove it: the next start creates the file"));
   }
+  errno = error;
   if (!file.valid()) return SystemError("cannot open the file", name);
   return file;
 }

@@ -45,6 +45,19 @@ class CheckpointTest : public ::testing::Test {
   DurableServer server_;
 };
 
+// Else no time mark is written while parts are synced and read back.
+TEST_F(CheckpointTest, PausesWhileItIsVerified) {
+  for (int i = 0; i < 300; ++i)
+    ASSERT_TRUE(server_.Put(absl::StrCat("key-", i), std::string(10000, 'v')).ok());
+  int pauses = 0;
+  CheckpointInput input;
+  input.redo_record = server_.log().appended() + 1;
+  input.pause = [&](uint64_t bytes) { pauses += bytes == 0; };
+  const auto size = WriteCheckpoint(server_.directory(), server_.log(), server_.tables(), input);
+  ASSERT_TRUE(size.ok()) << size.status();
+  EXPECT_GE(pauses, static_cast<int>(Parts()) + 2) << "one for each part, and for each MiB";
+}
+
 TEST_F(CheckpointTest, HasAllItemsAndCountsThem) {
   uint64_t bytes = 0;
   for (uint64_t i = 0; i < 500; ++i) {

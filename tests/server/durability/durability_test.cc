@@ -199,6 +199,20 @@ TEST(DurabilityTest, ALifeBeginsAfterTheExpiryOfAKeyThatExpiresSoon) {
   EXPECT_EQ(life.recovered()->items, 0u);
 }
 
+// The log's time mark is before its expiry.
+TEST(DurabilityTest, AKeyThatExpiresBeforeTheNextLifeIsNotPut) {
+  const std::string directory = NewDirectory();
+  {
+    Life life(directory, {});
+    life.Put("key", "value", absl::Milliseconds(2600));
+    life.Put("other", "value", absl::Hours(1));
+    ASSERT_TRUE(life.durability().Commit().ok());
+  }
+  absl::SleepFor(absl::Milliseconds(2700));
+  Life life(directory, {});
+  EXPECT_EQ(life.recovered()->items, 1u);
+}
+
 // The log has a multiple of what memory holds, and no entry of an expiry.
 TEST(DurabilityTest, KeysThatHadExpiredTakeNoRoomWhenLoading) {
   const std::string directory = NewDirectory();

@@ -55,7 +55,9 @@ class Life {
     tables_ =
         *Tables::Create(memory_.span(), durability_->partitions(), table, durability_->changes());
     access_.emplace(*tables_);
-    recovered_ = durability_->Load(*tables_, {});
+    RecoveryOptions recovery;
+    recovery.now = now();
+    recovered_ = durability_->Load(*tables_, recovery);
     EXPECT_EQ(recovered_.status().code(), own.loads) << recovered_.status();
     if (!recovered_.ok()) return;
     runs_ = true;

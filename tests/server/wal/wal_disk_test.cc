@@ -176,6 +176,13 @@ TEST_F(WalDiskTest, LockThatIsNoFileIsRefusedByName) {
   EXPECT_TRUE(files_->Lock(LockHolder::kServer).ok());
 }
 
+TEST_F(WalDiskTest, LockThatCannotBeCreatedSaysWhy) {
+  const auto files = OpenPosixFileSystem("/sys");  // no user may create a file there
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT((*files)->Lock(LockHolder::kServer).status().message(),
+              testing::HasSubstr("Permission denied"));
+}
+
 // As a missing file, it would pass for one that was never written.
 TEST_F(WalDiskTest, LinkThatLeadsNowhereIsNamed) {
   std::filesystem::create_symlink("elsewhere", path_ + "/CURRENT");
