@@ -45,6 +45,16 @@ class DriftingClock {
   int64_t percent_ = 100;
 };
 
+// A request on its way.
+struct Call {
+  absl::Time sent;
+  Transaction transaction;
+  bool is_read = false;
+  bool executed = false;
+  TransactionResult result;
+  RangeAnswer read;
+};
+
 class World {
  public:
   World(uint64_t seed, Mistake mistake) : random_(seed), mistake_(mistake) { BeginLife(); }
@@ -66,15 +76,6 @@ class World {
   uint64_t removals() const { return removals_; }
 
  private:
-  struct Call {
-    absl::Time sent;
-    Transaction transaction;
-    bool is_read = false;
-    bool executed = false;
-    TransactionResult result;
-    RangeAnswer read;
-  };
-
   void BeginLife() {
     ++lives_;
     right_.emplace(RightOptions{kServerKey, {lives_, {}, 0}, kTtl()});
