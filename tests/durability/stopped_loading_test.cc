@@ -43,7 +43,9 @@ TEST(StoppedLoadingTest, TheServerEndsAtOnceAndLosesNothing) {
   {
     const auto server = ServerProcess::Start(listen, flags);
     ASSERT_TRUE(server.ok()) << server.status();
-    const auto client = Client::Connect((*server)->uri());
+    Options options;
+    options.deadline = absl::Seconds(30);  // the disk may be slow
+    const auto client = Client::Connect((*server)->uri(), options);
     ASSERT_TRUE(client.ok()) << client.status();
     ASSERT_NO_FATAL_FAILURE(Fill(**client));
   }  // killed, so all of the log is read
