@@ -210,9 +210,7 @@ void TakeOther(Input& input) {
   }
   const auto status = ParseMemberStatus(text);
   if (status.ok()) MustFit(status->header);
-  const auto members = ParseMembers(text);
-  if (members.ok()) OSPREY_MUST(!members->empty(), "a cluster without members");
-  for (const absl::Status& error : {token.status(), status.status(), members.status()})
+  for (const absl::Status& error : {token.status(), status.status()})
     if (!error.ok()) MustBeError(error, absl::StatusCode::kDataLoss);
   const auto error = ParseEtcdError(text);
   if (error.has_value()) {

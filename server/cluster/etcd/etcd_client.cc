@@ -16,7 +16,6 @@ using std::chrono::steady_clock;
 constexpr char kRangePath[] = "/v3/kv/range";
 constexpr char kTransactionPath[] = "/v3/kv/txn";
 constexpr char kStatusPath[] = "/v3/maintenance/status";
-constexpr char kMembersPath[] = "/v3/cluster/member/list";
 constexpr char kAuthenticatePath[] = "/v3/auth/authenticate";
 
 steady_clock::time_point After(absl::Duration timeout) {
@@ -117,16 +116,6 @@ absl::StatusOr<EtcdMemberStatus> EtcdClient::MemberStatus(size_t endpoint, absl:
                                         answer = ParseMemberStatus(text);
                                         return answer.status();
                                       });
-  if (!attempt.status.ok()) return attempt.status;
-  return answer;
-}
-
-absl::StatusOr<std::vector<EtcdMember>> EtcdClient::Members(absl::Duration timeout) {
-  absl::StatusOr<std::vector<EtcdMember>> answer;
-  const Attempt attempt = Ask({kMembersPath, "{}", true}, timeout, [&](absl::string_view text) {
-    answer = ParseMembers(text);
-    return answer.status();
-  });
   if (!attempt.status.ok()) return attempt.status;
   return answer;
 }

@@ -18,7 +18,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -46,9 +45,6 @@ class EtcdClient final : public ConfigurationStore {
   // Of one endpoint, without the agreement of others. REQUIRES: an index of options().uri.endpoints.
   // Errors: those of Range.
   absl::StatusOr<EtcdMemberStatus> MemberStatus(size_t endpoint, absl::Duration timeout);
-
-  // All members, as one of them has it. Errors: those of Range.
-  absl::StatusOr<std::vector<EtcdMember>> Members(absl::Duration timeout);
 
   const EtcdOptions& options() const { return options_; }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/cluster/etcd/json_text.h"
 
 namespace osprey {
 namespace {
@@ -19,18 +20,10 @@ using Json = nlohmann::json;
 constexpr size_t kExcerptBytesMax = 200;
 constexpr size_t kTokenBytesMax = 4096;
 constexpr int kGrpcCodeMax = 16;
-// Of objects and lists in each other; a range in a transaction has 6. Without a bound each byte of an
-// answer could take 70 bytes of memory. (The parser's own callback takes time by the square.)
-constexpr int kDepthMax = 8;
 constexpr uint64_t kInt64Max = std::numeric_limits<int64_t>::max();
 constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
 
 // --- Requests
-
-// Never throws: what is not UTF-8 is replaced. (Keys and values are base64.)
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // The first key behind all that begin with `prefix`. "\0" means that there is none.
 std::string EndOfPrefix(std::string prefix) {
@@ -85,31 +78,11 @@ Json OperationJson(const StoreOperation& operation) {
 
 // --- Answers
 
-// Whether JSON has more than kDepthMax objects and lists in each other.
-bool IsDeep(absl::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size() && depth <= kDepthMax; ++i) {
-    if (in_string && text[i] == '\\')
-      ++i;  // and what it escapes
-    else if (text[i] == '"')
-      in_string = !in_string;
-    else if (!in_string && (text[i] == '{' || text[i] == '['))
-      ++depth;
-    else if (!in_string && (text[i] == '}' || text[i] == ']'))
-      --depth;
-  }
-  return depth > kDepthMax;
-}
-
 // Takes fields out of an answer. The first mistake stays; after it the values mean nothing.
 class AnswerReader {
  public:
   // An answer is one object.
-  explicit AnswerReader(absl::string_view text)
-      : json_(IsDeep(text) ? Json()
-                           : Json::parse(text.begin(), text.end(), nullptr,
-                                         /*allow_exceptions=*/false)) {
+  explicit AnswerReader(absl::string_view text) : json_(ParseJsonObject(text)) {
     if (!json_.is_object()) Fail("is not a JSON object", Excerpt(text));
   }
 
@@ -264,7 +237,7 @@ std::string Excerpt(absl::string_view text) {
   return shown;
 }
 
-std::string RangeRequest(const StoreRange& range) { return Dump(RangeJson(range)); }
+std::string RangeRequest(const StoreRange& range) { return JsonText(RangeJson(range)); }
 
 std::string TransactionRequest(const Transaction& transaction) {
   Json json = {{"compare", Json::array()}, {"success", Json::array()}, {"failure", Json::array()}};
@@ -274,11 +247,11 @@ std::string TransactionRequest(const Transaction& transaction) {
     json["success"].push_back(OperationJson(operation));
   for (const StoreRange& range : transaction.otherwise)
     json["failure"].push_back(OperationJson(StoreOperation::Range(range)));
-  return Dump(json);
+  return JsonText(json);
 }
 
 std::string AuthenticateRequest(const std::string& user, const std::string& password) {
-  return Dump({{"name", user}, {"password", password}});
+  return JsonText({{"name", user}, {"password", password}});
 }
 
 absl::StatusOr<RangeAnswer> ParseRangeAnswer(absl::string_view text, const StoreRange& range) {
@@ -336,27 +309,6 @@ absl::StatusOr<EtcdMemberStatus> ParseMemberStatus(absl::string_view text) {
   }
   if (!reader.ok()) return reader.status();
   return status;
-}
-
-absl::StatusOr<std::vector<EtcdMember>> ParseMembers(absl::string_view text) {
-  AnswerReader reader(text);
-  std::vector<EtcdMember> members;
-  for (const Json& item : reader.List(reader.json(), "members")) {
-    EtcdMember member;
-    member.id = reader.Number(item, "ID", kUint64Max);
-    member.name = Excerpt(reader.Text(item, "name"));
-    if (member.id == 0) reader.Fail("has a member without a field", "ID");
-    for (const Json& url : reader.List(item, "clientURLs")) {
-      if (!url.is_string()) reader.Fail("has a URL that is no string", "clientURLs");
-      if (!reader.ok()) break;
-      member.client_urls.push_back(Excerpt(url.get_ref<const std::string&>()));
-    }
-    if (!reader.ok()) break;
-    members.push_back(std::move(member));
-  }
-  if (reader.ok() && members.empty()) reader.Fail("has no", "members");
-  if (!reader.ok()) return reader.status();
-  return members;
 }
 
 std::optional<EtcdError> ParseEtcdError(absl::string_view text) {

@@ -28,12 +28,6 @@ struct EtcdMemberStatus {
   std::vector<std::string> errors;  // alarms among them
 };
 
-struct EtcdMember {
-  uint64_t id = 0;
-  std::string name;                      // "" before its first start
-  std::vector<std::string> client_urls;  // as it advertises them
-};
-
 // How the gateway reports an error of gRPC.
 struct EtcdError {
   int code = 0;         // of gRPC (google.rpc.Code), 1 to 16
@@ -52,7 +46,6 @@ absl::StatusOr<TransactionResult> ParseTransactionAnswer(absl::string_view text,
 // A token has 1 to 4096 printable bytes without spaces, so it fits into a header of HTTP.
 absl::StatusOr<std::string> ParseToken(absl::string_view text);
 absl::StatusOr<EtcdMemberStatus> ParseMemberStatus(absl::string_view text);
-absl::StatusOr<std::vector<EtcdMember>> ParseMembers(absl::string_view text);
 
 // The answer with another status; nullopt: it is not one of etcd's gateway.
 std::optional<EtcdError> ParseEtcdError(absl::string_view text);

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/cluster/etcd/json_text.h"
 
 namespace osprey {
 namespace {
@@ -14,17 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kIncarnationDigits = 16;
-constexpr int kDepthMax = 4;
 
 absl::Status Malformed(absl::string_view why) {
   return absl::DataLossError(absl::StrCat("a server's record in etcd is malformed: ", why));
-}
-
-// The parser uses memory for each level.
-bool IsTooDeep(absl::string_view text) {
-  const auto opened = std::count_if(text.begin(), text.end(),
-                                    [](char letter) { return letter == '[' || letter == '{'; });
-  return opened > kDepthMax;
 }
 
 }  // namespace
@@ -35,13 +28,12 @@ std::string EncodeServerRecord(const ServerRecord& record) {
       {"addresses", record.addresses},
       {"counter", record.counter},
   };
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 absl::StatusOr<ServerRecord> DecodeServerRecord(absl::string_view text) {
   if (text.size() > kServerRecordBytesMax) return Malformed("it is too long");
-  if (IsTooDeep(text)) return Malformed("it has too many levels");
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJsonObject(text);
   if (!json.is_object()) return Malformed("it is no JSON object");
   ServerRecord record;
   const auto incarnation = json.find("incarnation");

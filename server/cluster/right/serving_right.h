@@ -34,7 +34,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/cluster/etcd/etcd_store.h"
-#include "server/cluster/right/lease_time.h"
 #include "server/cluster/right/server_record.h"
 
 namespace osprey {

@@ -233,20 +233,6 @@ TEST(EtcdMessagesTest, MemberStatusIsParsed) {
   EXPECT_FALSE(ParseMemberStatus(Answer(R"("version":7)")).ok());
 }
 
-TEST(EtcdMessagesTest, MembersAreParsed) {
-  const auto members = ParseMembers(
-      R"({"members":[{"ID":"9","name":"a","clientURLs":["http://a:2379"]},{"ID":"8"}]})");
-  ASSERT_TRUE(members.ok()) << members.status();
-  ASSERT_THAT(*members, SizeIs(2));
-  EXPECT_EQ((*members)[0].name, "a");
-  EXPECT_THAT((*members)[0].client_urls, ElementsAre("http://a:2379"));
-  for (const char* text : {"{}", R"({"members":[]})", R"({"members":[{}]})", R"({"members":[7]})",
-                           R"({"members":[{"ID":"1","clientURLs":[7]}]})",
-                           R"({"members":[{"ID":"1","clientURLs":7}]})"}) {
-    EXPECT_FALSE(ParseMembers(text).ok()) << text;
-  }
-}
-
 TEST(EtcdMessagesTest, ErrorsOfTheGatewayAreTold) {
   const auto error = ParseEtcdError(
       R"({"error":"etcdserver: no leader","message":"etcdserver: no leader","code":14})");

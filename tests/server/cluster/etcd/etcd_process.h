@@ -19,7 +19,6 @@ namespace osprey {
 class TestCertificates {
  public:
   TestCertificates();
-  ~TestCertificates();
   TestCertificates(const TestCertificates&) = delete;
   TestCertificates& operator=(const TestCertificates&) = delete;
 

@@ -17,6 +17,19 @@ TEST(ServerRecordTest, IsReadAsItWasWritten) {
   EXPECT_EQ(*read, record);
 }
 
+// Their brackets are none of JSON.
+TEST(ServerRecordTest, MayHaveManyIpv6Addresses) {
+  ServerRecord record{1, {}, 0};
+  for (size_t i = 0; i < kServerAddressesMax; ++i)
+    record.addresses.push_back("rdma://[fd00::1]:7471");
+  const absl::StatusOr<ServerRecord> read = DecodeServerRecord(EncodeServerRecord(record));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, record);
+  record.addresses.push_back("shm:///run/osprey");
+  EXPECT_EQ(DecodeServerRecord(EncodeServerRecord(record)).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
 TEST(ServerRecordTest, NamesWhatItLacks) {
   const std::string good = R"("addresses":[],"counter":1,"incarnation":"00000000000000f1")";
   ASSERT_TRUE(DecodeServerRecord("{" + good + "}").ok());
