@@ -84,7 +84,8 @@ class Log {
   // Appends all of the records or none. Returns the number of the last one. Numbers follow each
   // other without gaps in the order of the calls. Errors: ABORTED (the queue is full: Write, then
   // try again); RESOURCE_EXHAUSTED (the disk is too full for another segment beside the next
-  // checkpoint, and the spare is used up, or they are pieces); INVALID_ARGUMENT (a record is too long); status().
+  // checkpoint, and the spare is used up, or they are pieces); INVALID_ARGUMENT (a record is too
+  // long); status().
   absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records);
   // False: Append would find the queue full.
   bool HasRoom() const;

@@ -128,6 +128,7 @@ absl::Status SimDisk::Write(SimInode& inode, uint64_t offset, absl::Span<const B
 
 absl::Status SimDisk::Reserve(SimInode& inode, uint64_t end) {
   if (crashed_) return Crashed();
+  if (!reserves_) return absl::UnavailableError("this file system reserves no space");
   const uint64_t growth = end > inode.SpaceUsed() ? end - inode.SpaceUsed() : 0;
   if (SpaceUsed() + growth > capacity_)
     return absl::ResourceExhaustedError(absl::StrCat("no space to reserve for ", inode.name));

@@ -70,6 +70,7 @@ class SimDisk final : public FileSystem {
   bool faulted() const { return faulted_; }  // since Kill or LosePower
   void set_capacity(uint64_t bytes) { capacity_ = bytes; }
   void set_links(bool allowed) { links_ = allowed; }
+  void set_reserves(bool allowed) { reserves_ = allowed; }
   // Called within Sync, after its beginning, for what is written meanwhile.
   void set_during_sync(std::function<void(const std::string& name)> call) {
     during_sync_ = std::move(call);
@@ -139,6 +140,7 @@ class SimDisk final : public FileSystem {
   bool faulted_ = false;
   uint64_t capacity_ = UINT64_MAX;
   bool links_ = true;
+  bool reserves_ = true;
   std::function<void(const std::string&)> during_sync_;
 };
 

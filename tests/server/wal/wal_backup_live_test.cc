@@ -32,7 +32,6 @@ class WalBackupLiveTest : public ::testing::Test {
     std::filesystem::create_directory(From());
     std::filesystem::create_directory(To());
   }
-  ~WalBackupLiveTest() override { std::filesystem::remove_all(path_); }
   std::string From() const { return path_ + "/from"; }
   std::string To() const { return path_ + "/to"; }
 

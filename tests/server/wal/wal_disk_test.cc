@@ -34,7 +34,6 @@ using ::testing::HasSubstr;
 class WalDiskTest : public ::testing::Test {
  protected:
   WalDiskTest() : path_(NewTemporaryDirectory()), files_(*OpenPosixFileSystem(path_)) {}
-  ~WalDiskTest() override { std::filesystem::remove_all(path_); }
 
   void Open(LogOptions options) {
     log_.reset();

@@ -228,6 +228,20 @@ TEST_F(WalSpareTest, ChangesAndMarksGoOnWhereTheDiskIsFull) {
   EXPECT_EQ(Keys(), "a b c d ");
 }
 
+// Some of what is free is left for marks.
+TEST_F(WalSpareTest, WhereNothingIsReservedAMarkNeedsSomeFreeBytes) {
+  disk_.set_reserves(false);
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Put("a", "1");
+  EXPECT_EQ(times_low_, 0);
+  uint64_t used = 0;
+  for (const std::string& name : disk_.Names()) used += disk_.SpaceOf(name);
+  disk_.set_capacity(used + (5 << 20));
+  EXPECT_TRUE(log_->HasSpare());
+  disk_.set_capacity(used + (3 << 20));
+  EXPECT_FALSE(log_->HasSpare());
+}
+
 TEST_F(WalSpareTest, PiecesAreRefusedTheSpare) {
   ASSERT_EQ(Open(), absl::OkStatus());
   FillDisk();
