@@ -422,7 +422,6 @@ void Workload::StartWaiting(std::vector<Start> starts) {
   std::vector<absl::string_view> keys;
   for (Start& start : waiter->starts) {
     start.deadline = waiter->starts[0].deadline;
-    start.in_burst = waiter->starts.size() > 1;
     keys.push_back(start.key);
   }
   waiter->answers.assign(keys.size(), absl::UnknownError("none yet"));
@@ -450,6 +449,8 @@ void Workload::StartWaiting(std::vector<Start> starts) {
     report_.at_once += begun - waiter->unanswered;
   }
   note_answered();
+  for (Start& start : waiter->starts)
+    start.others_posted = waiter->unanswered > 0 && start.operation->returned != Operation::kNever;
   if (awaits) {
     const size_t before = waiter->unanswered;
     engine.AwaitReads(waiter->unanswered, now);
@@ -512,10 +513,10 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
     Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
   }
   // R4, plus the time for which a Poll was stopped after its clock read. A call that answers some GETs
-  // of a burst at once posts the READs of the rest, and may be stopped there.
-  const bool believed_late = at_once
-                                 ? operation.returned > start.deadline + kLateMax && !start.in_burst
-                                 : start.client.poll_began > start.deadline + kBelievedLateMax;
+  // at once posts the READs of the rest, and may be stopped there.
+  const bool believed_late =
+      at_once ? operation.returned > start.deadline + kLateMax && !start.others_posted
+              : start.client.poll_began > start.deadline + kBelievedLateMax;
   if (answer.ok() && operation.kind == Kind::kGet && believed_late)
     Wrong(absl::StrCat(operation.ToString(), " was accepted after its deadline"));
   // However long the client had no turn.
