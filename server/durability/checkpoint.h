@@ -41,7 +41,7 @@ struct CheckpointInput {
   // Ends the writing early once it is true. Null: never. Outlives the call.
   const std::atomic<bool>* stop = nullptr;
   // Called between steps, without a lock, to pace the writing. `bytes` were written since the last
-  // call: some 64 KiB, or one long value. Empty: no pause.
+  // call: some 64 KiB, or one long value; 0 while parts are synced and read back. Empty: no pause.
   std::function<void(uint64_t bytes)> pause;
 };
 

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -41,10 +40,6 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
   void SetUp() override {
     directory_ = NewTemporaryDirectory();
     listen_ = NewListenAddress();
-  }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   // Of a new life; all can change between lives.

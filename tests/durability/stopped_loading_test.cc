@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,7 +73,6 @@ TEST(StoppedLoadingTest, TheServerEndsAtOnceAndLosesNothing) {
     EXPECT_EQ(value->bytes, ValueOf(key));
   }
   EXPECT_EQ((*server)->Stop(), 0);
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -18,7 +19,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 extern char** environ;
@@ -97,13 +97,13 @@ class TemporaryDirectories {
     for (const std::string& path : paths_) std::filesystem::remove_all(path, ignored);
   }
   void Add(std::string path) {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     paths_.push_back(std::move(path));
   }
 
  private:
   const pid_t pid_ = getpid();
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::vector<std::string> paths_;
 };
 

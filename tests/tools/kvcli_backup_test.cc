@@ -37,7 +37,6 @@ constexpr char kWriter[] = "tests/tools/write_data_directory";
 class KvcliBackupTest : public ::testing::Test {
  protected:
   KvcliBackupTest() : path_(NewTemporaryDirectory()) {}
-  ~KvcliBackupTest() override { std::filesystem::remove_all(path_); }
 
   std::string Path(const std::string& name) const { return absl::StrCat(path_, "/", name); }
   static void Write(const std::string& directory, int records) {

@@ -53,8 +53,9 @@ class Evictor {
                                      absl::Time now);
   // Evicts the key of the window, or of its chain, with the lowest counter. False if there is none.
   bool EvictNear(uint64_t home, absl::string_view spared, absl::Time now);
-  // Evicts a key of that line of a window, whatever its counter and its lease; one with a
-  // pending write last. For a write that cannot be refused any more. False if the line has no other than `spared`.
+  // Evicts a key of that line of a window, whatever its counter and its lease; one with a pending
+  // write last. For a write that cannot be refused any more. False if the line has no key but
+  // `spared`.
   bool EvictFrom(uint64_t line, absl::string_view spared, absl::Time now);
   // Stores a small key in place of others in its window if items have no space. False if that
   // cannot be.

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -73,7 +72,6 @@ TEST(DurableThreadsTest, CheckpointsBesideWritersLoseNothing) {
     }
     EXPECT_GT(server.live_keys(), 100u);
   }
-  std::filesystem::remove_all(path);
 }
 
 }  // namespace
