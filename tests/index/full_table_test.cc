@@ -1,5 +1,6 @@
 // A table whose memory, or whose chains, are full: what it refuses, and what it still accepts.
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
 #include "tests/index/table_fixture.h"
+#include "tests/support/split_mix64.h"
 
 namespace osprey::index {
 namespace {
@@ -242,6 +244,24 @@ TEST(TableTest, LeasedItemKeepsItsSpaceWhileMemoryIsScarce) {
   for (int i = 300; i < 600; ++i) f.Put(absl::StrCat("filler", i), std::string(5000, 'f'));
   const std::string after(reinterpret_cast<const char*>(f.memory.data()) + at.offset + 40, 90000);
   EXPECT_NE(after, std::string(90000, 'L'));
+}
+
+// Each class of items leaves a part of a slab unused: slabs are small where the region is.
+TEST(TableTest, ASmallRegionHoldsValuesOfAllLengths) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    RegionMemory memory(512 << 10);
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    const std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+    SplitMix64 random(seed);
+    for (int refused = 0; refused < 20;) {
+      const std::string key = absl::StrCat("key", random.Next());
+      refused += !table->Put(key, BytesOf(std::string(random.Below(20000), 'v')), {}, TestTime(0))
+                      .status.ok();
+    }
+    EXPECT_GE(table->stats().value_bytes, memory.span().size() * 9 / 16);
+  }
 }
 
 }  // namespace
