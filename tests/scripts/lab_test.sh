@@ -195,7 +195,7 @@ a_kernel_panic_is_told() {
   expect_in err 'Kernel panic'
 }
 
-a_boot_that_fails_is_tried_once_more() {
+a_boot_that_fails_is_tried_twice_more() {
   mkdir "$scratch/bin"
   cat > "$scratch/bin/qemu-system-x86_64" << END
 #!/bin/sh
@@ -214,7 +214,66 @@ END
   chmod 755 "$scratch/bin/qemu-system-x86_64"
   PATH=$scratch/bin:$PATH run -- true
   expect_status 125
-  [[ $(grep -c "lab: node 1 died; node 1's console ends:" "$scratch/err") -eq 2 ]] || note "it is not told twice that node 1 died"
+  [[ $(grep -c "lab: node 1 died; node 1's console ends:" "$scratch/err") -eq 3 ]] || note "it is not told three times that node 1 died"
+}
+
+# fake_guest SPEEDS...: instead of QEMU, a program that speaks as the lab's init. Its clock runs at the first of SPEEDS in the
+# first boot, and so on; the last counts from there. COMMAND is not run.
+fake_guest() {
+  mkdir -p "$scratch/bin"
+  rm -f "$scratch/boots"
+  cat > "$scratch/bin/qemu-system-x86_64" << END
+#!/usr/bin/python3
+import os, re, socket, sys, time
+with open("$scratch/boots", "a+") as boots:
+    boots.write(".")
+    speeds = [float(speed) for speed in "$*".split()]
+    speed = speeds[min(boots.tell(), len(speeds)) - 1]
+control = socket.socket(fileno=int(re.search(r"id=control,fd=(\d+)", " ".join(sys.argv))[1]))
+lines = control.makefile("rw")
+def say(text):
+    lines.write(text + "\n")
+    lines.flush()
+def tell_clock():
+    say(f"clock {time.monotonic() * speed:.2f}")
+say("up")
+assert lines.readline() == "clock\n"
+tell_clock()
+say("ready")
+while True:
+    word, *length = lines.readline().split()
+    if word == "clock":
+        tell_clock()
+    elif word == "run":
+        lines.read(int(length[0]))
+        say("done 7")
+    else:
+        say("exit 0 0")
+        time.sleep(1000)
+END
+  chmod 755 "$scratch/bin/qemu-system-x86_64"
+}
+
+a_guest_whose_clock_is_wrong_boots_again() {
+  fake_guest 36 0.9 1
+  PATH=$scratch/bin:$PATH run -- true
+  expect_status 7
+  [[ $(grep -c "lab: node 1: its clock advanced by [0-9.]* s in " "$scratch/err") -eq 2 ]] || note "not two clocks are wrong"
+  fake_guest 1.1
+  PATH=$scratch/bin:$PATH run -- true
+  expect_status 125
+  [[ $(wc -c < "$scratch/boots") -eq 3 ]] || note "$(wc -c < "$scratch/boots") boots instead of 3"
+  fake_guest 1.02
+  PATH=$scratch/bin:$PATH run -- true
+  expect_status 7
+  expect_empty err
+}
+
+the_clock_of_an_exact_guest_may_run_at_any_speed() {
+  fake_guest 36
+  PATH=$scratch/bin:$PATH run --exact -- true
+  expect_status 7
+  expect_empty err
 }
 
 signals_end_the_guest() {
@@ -377,7 +436,7 @@ fi
 # list_cases PATTERN: "MEMORY CASE" a line. The memory is another for each case, and mostly for each run of this test.
 list_cases() {
   local name memory=$((700 + $$ % 25 * cases_max))
-  sed -n 's/^\([a-z_0-9]*\)() {$/\1/p' "${BASH_SOURCE[0]}" | grep -vxE 'run|run_case|list_cases|nothing_is_left_behind' |
+  sed -n 's/^\([a-z_0-9]*\)() {$/\1/p' "${BASH_SOURCE[0]}" | grep -vxE 'run|run_case|list_cases|fake_guest|nothing_is_left_behind' |
     while read -r name; do
       memory=$((memory + 1))
       [[ $name != *"$1"* ]] || echo "$memory $name"

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 
 QEMU = "qemu-system-x86_64"
 RDMA_DEVICE = "rxe0"  # as in init
@@ -19,6 +20,10 @@ NETDEV = "lab0"       # as in init
 PORTS = ("control", "stdout", "stderr", "stdin")  # virtio-serial ports 1, 2, 3, 4, as in init
 SEND_S_MAX = 10  # a few KiB, which take milliseconds
 CHUNK_BYTES = 64 * 1024
+# A guest that boots beside heavy load may take a wrong frequency for its TSC's, and all its times are wrong then.
+CLOCK_S_MIN = 1          # how long it is compared with the host's; most of that is the boot
+CLOCK_ERROR_MAX = 0.05
+CLOCK_TICK_S = 0.01      # of /proc/uptime
 CONSOLE_TAIL_LINES = 60  # shown when a guest dies unasked; room for a panic
 
 # Told to the kernel: the TSC is the clock, for every other clock costs an exit from emulated code; no
@@ -70,14 +75,52 @@ def environment(node, nodes, has_disk):
     return told
 
 
+class ClockComparison:
+    """Compares a guest's clock with the host's, by two answers of the guest.
+
+    The guest reads its clock at some time between question and answer. However late they come, a correct clock
+    passes: what is compared is the least and the most that can have passed here.
+    """
+
+    def __init__(self, now_s=time.monotonic):
+        self._now_s = now_s
+        self._asked_s = 0.0
+        self._first = None  # (asked, answered, guest's clock), in seconds
+
+    def ask(self):
+        self._asked_s = self._now_s()
+
+    def missing_s(self):
+        """How long to wait before the second question."""
+        if self._first is None:
+            raise ValueError("ready before its clock was read")
+        _, answered_s, _ = self._first
+        return max(0.0, answered_s + CLOCK_S_MIN - self._now_s())
+
+    def answer(self, guest_s):
+        """What the guest says. Returns why its clock is wrong, after the second answer; else None."""
+        now_s = self._now_s()
+        if self._first is None:
+            self._first = (self._asked_s, now_s, guest_s)
+            return None
+        first_asked_s, first_answered_s, first_guest_s = self._first
+        least_s = self._asked_s - first_answered_s
+        most_s = now_s - first_asked_s
+        passed_s = guest_s - first_guest_s
+        if passed_s + 2 * CLOCK_TICK_S >= least_s * (1 - CLOCK_ERROR_MAX) and \
+                passed_s - 2 * CLOCK_TICK_S <= most_s * (1 + CLOCK_ERROR_MAX):
+            return None
+        return f"its clock advanced by {passed_s:.2f} s in {least_s:.2f} to {most_s:.2f} s of the host's"
+
+
 class Guest:
     """One guest. Owns the QEMU process: every Guest that was started must be ended by kill().
 
     Threads read what it says, and put events as tuples (guest, kind, value) into the queue:
-      ("ready", None)       its network is up, and the peer's as well
+      ("ready", None)       its network is up, and the peer's as well; its clock is right
       ("done", status)      its command has ended
       ("exit", None)        it has settled: nothing is left to come, files are written back
-      ("fail", why)         its init gave up
+      ("fail", why)         its init gave up, or its clock is wrong
       ("gone", None)        QEMU has ended
       ("broken", None)      nobody reads our stdout or stderr any more
     """
@@ -97,6 +140,8 @@ class Guest:
         self._sockets = {}
         self._process = None
         self._threads = []
+        self._clock = ClockComparison()
+        self._is_ready = False
 
     def start(self, wire, pass_stdin):
         """wire: the socket that is the cable between two nodes, or None. Raises OSError."""
@@ -213,16 +258,42 @@ class Guest:
         self._post("gone")
 
     def _understand(self, word, rest):
-        if word == "done":
+        if word == "up":
+            self._ask_clock()
+        elif word == "clock":
+            self._take_clock(float(rest))
+        elif word == "ready":
+            self._check_clock()
+        elif word == "done":
             self.status = int(rest)
             self._post("done", self.status)
         elif word == "exit":
             self._await_output([int(number) for number in rest.split()])
             self._post("exit")
-        elif word in ("ready", "fail"):
-            self._post(word, rest)
+        elif word == "fail":
+            self._post("fail", rest)
         else:
             raise ValueError(word)
+
+    def _ask_clock(self):
+        self._clock.ask()
+        self._tell(b"clock\n")
+
+    def _check_clock(self):
+        """Not if it counts instructions."""
+        if self._settings.exact:
+            self._post("ready")
+            return
+        self._is_ready = True
+        time.sleep(self._clock.missing_s())
+        self._ask_clock()
+
+    def _take_clock(self, guest_s):
+        why = self._clock.answer(guest_s)
+        if why is not None:
+            self._post("fail", why)
+        elif self._is_ready:
+            self._post("ready")
 
     def _await_output(self, expected_bytes):
         def is_complete():
