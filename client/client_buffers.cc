@@ -14,9 +14,7 @@ std::byte* Buffer::data() const { return memory_ == nullptr ? nullptr : memory_-
 size_t Buffer::size() const { return memory_ == nullptr ? 0 : memory_->size; }
 
 absl::StatusOr<Buffer> Client::AllocateBuffer(size_t bytes) {
-  if (bytes == 0)
-    return client::Error(absl::StatusCode::kInvalidArgument, Reason::kBadBuffer,
-                         "a buffer of 0 bytes; ask for at least 1");
+  if (bytes == 0) return MakeError(Reason::kBadBuffer, "a buffer of 0 bytes; ask for at least 1");
   absl::StatusOr<std::unique_ptr<rdma::Memory>> memory =
       impl_->domain()->Allocate(bytes, rdma::Access::kRemoteRead);
   if (!memory.ok()) return memory.status();
@@ -26,8 +24,7 @@ absl::StatusOr<Buffer> Client::AllocateBuffer(size_t bytes) {
 
 absl::StatusOr<Buffer> Client::RegisterBuffer(std::byte* data, size_t bytes) {
   if (data == nullptr || bytes == 0)
-    return client::Error(absl::StatusCode::kInvalidArgument, Reason::kBadBuffer,
-                         "no memory was given to register");
+    return MakeError(Reason::kBadBuffer, "no memory was given to register");
   absl::StatusOr<std::unique_ptr<rdma::Memory>> memory =
       impl_->domain()->RegisterSpan(data, bytes, rdma::Access::kRemoteRead);
   if (!memory.ok()) return memory.status();
@@ -39,13 +36,12 @@ absl::StatusOr<Buffer> Client::RegisterBuffer(std::byte* data, size_t bytes) {
 absl::StatusOr<client::UserMemory> Client::SpanOf(const Buffer& buffer, size_t offset,
                                                   size_t length) const {
   if (offset > buffer.size() || length > buffer.size() - offset) {
-    return client::Error(
-        absl::StatusCode::kInvalidArgument, Reason::kBadBuffer,
-        absl::StrCat("bytes ", offset, " to ", offset + length, " of a buffer of ", buffer.size()));
+    return MakeError(Reason::kBadBuffer, absl::StrCat("bytes ", offset, " to ", offset + length,
+                                                      " of a buffer of ", buffer.size()));
   }
   if (buffer.memory_ == nullptr || buffer.memory_->link != impl_->engine().exposer_link()) {
-    return client::Error(absl::StatusCode::kInvalidArgument, Reason::kBadBuffer,
-                         "the buffer is not of this Client: get one by its AllocateBuffer");
+    return MakeError(Reason::kBadBuffer,
+                     "the buffer is not of this Client: get one by its AllocateBuffer");
   }
   return client::UserMemory{buffer.data() + offset, length, buffer.memory_};
 }

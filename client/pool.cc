@@ -55,10 +55,10 @@ absl::StatusOr<ClientPool::Lane> ClientPool::Take(absl::Duration wait) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto there_is_one = [this] { return !idle_.empty() || lanes_ < options_.lanes_max; };
   if (!returned_.wait_for(lock, absl::ToChronoNanoseconds(wait), there_is_one)) {
-    return client::Error(absl::StatusCode::kResourceExhausted, Reason::kLanesTaken,
-                         absl::StrCat("all ", options_.lanes_max,
-                                      " lanes are taken (PoolOptions::lanes_max); give one back, "
-                                      "or wait longer"));
+    return MakeError(Reason::kLanesTaken,
+                     absl::StrCat("all ", options_.lanes_max,
+                                  " lanes are taken (PoolOptions::lanes_max); give one back, "
+                                  "or wait longer"));
   }
   if (std::unique_ptr<Client> client = TakeIdle(); client != nullptr)
     return Lane(this, std::move(client));

@@ -1,78 +1,15 @@
-// Why an operation failed, for programs. A status has a code, which gives the kind of failure, and
-// a Reason, which identifies it. The message is for people, and names the bound and the fix.
-// client/README.md has the table. A Reason's number is that of the error in C (osprey.h).
-//
-//   switch (osprey::ReasonOf(status)) {
-//     case osprey::Reason::kServerFull: …
-//
-// Thread rule: thread-safe.
+// Why an operation failed, for programs. rdma/reasons.h has the reasons, and ReasonOf.
 
 #ifndef OSPREY_CLIENT_REASONS_H_
 #define OSPREY_CLIENT_REASONS_H_
 
 #include "absl/status/status.h"
+#include "rdma/reasons.h"
 
 namespace osprey {
 
-enum class Reason {
-  kNone = 0,  // OK, or a status that this library did not make
-  // The call itself is wrong: INVALID_ARGUMENT. Nothing was sent.
-  kEmptyKey = 101,
-  kKeyTooLong = 102,
-  kValueTooLong = 103,
-  kAppendTooLong = 104,
-  kBadCondition = 105,  // conditions that exclude each other, or that this operation does not take
-  kBadDeadline = 106,
-  kBadOption = 107,
-  kBadBuffer = 108,   // the bytes are not in a Buffer of this Client
-  kBadCursor = 109,   // not the cursor of a scan
-  kBadAuthKey = 113,  // invalid key or key file: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED
-  kBadTtl = 114,      // out of range, or the operation takes none
-  // The condition did not hold, or the value has the wrong form.
-  kAbsent = 201,          // NOT_FOUND
-  kPresent = 202,         // ALREADY_EXISTS
-  kWrongVersion = 203,    // FAILED_PRECONDITION
-  kNotANumber = 204,      // FAILED_PRECONDITION: increment
-  kOverflow = 205,        // OUT_OF_RANGE: increment
-  kStaleCursor = 206,     // FAILED_PRECONDITION: the keys are others since the scan began
-  kBufferTooSmall = 207,  // OUT_OF_RANGE: GetInto. BytesNeeded (client/buffer.h) returns the length
-  kValueChanged = 208,    // DATA_LOSS: the value changed while the server fetched it
-  // RESOURCE_EXHAUSTED.
-  kTooManyOperations = 301,  // here: Options::operations_max
-  kBuffersUsedUp = 302,      // here: Options::buffer_bytes_max
-  kLanesTaken = 303,         // here: PoolOptions::lanes_max
-  kServerFull = 304,
-  kVersionsUsedUp = 305,  // at the server: only a restart helps
-  kChainFull = 307,       // at the server: too many keys share the key's line of the index
-  kDiskFull = 308,        // at the server: no room for its log
-  // Time and connections.
-  kDeadline = 401,      // DEADLINE_EXCEEDED
-  kNoConnection = 402,  // UNAVAILABLE
-  kServerGone = 403,    // UNKNOWN: the server that had the write is gone
-  kForgotten = 404,     // UNKNOWN: the server has forgotten the outcome of the write
-  kClosed = 405,        // CANCELLED: the Client was closed
-  kBadServer = 406,     // INTERNAL: an invalid answer
-  // Client::Connect.
-  kNoDevice = 501,                // FAILED_PRECONDITION: this machine has no RDMA device
-  kNotRdmaAddress = 502,          // INVALID_ARGUMENT: the address belongs to no RDMA device
-  kMemlockTooLow = 503,           // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK
-  kNoListener = 504,              // UNAVAILABLE: no server listens there
-  kRefused = 505,                 // RESOURCE_EXHAUSTED: the server is at a limit of connections
-  kShuttingDown = 506,            // UNAVAILABLE: the server is about to end
-  kUnreachable = 507,             // UNAVAILABLE: no route, or no answer from the host
-  kVersionMismatch = 508,         // FAILED_PRECONDITION: the server speaks another protocol version
-  kNotOsprey = 509,               // INVALID_ARGUMENT: the listener is not an Osprey server
-  kConnectTimeout = 510,          // DEADLINE_EXCEEDED
-  kPeerGone = 511,                // UNAVAILABLE: the server died or fell silent
-  kAuthenticationFailed = 512,    // UNAUTHENTICATED: the server has another key
-  kAuthenticationRequired = 513,  // UNAUTHENTICATED: the client has no key
-  kServerUnproven = 514,          // UNAUTHENTICATED: the server does not prove that it has the key
-};
-
-Reason ReasonOf(const absl::Status& status);
-
 // Whether a failed write may have been applied, or may still be, once. False: it was not applied
-// and never will be. The message says the same.
+// and never will be. The message says the same. Thread-safe.
 bool MayBeApplied(const absl::Status& status);
 
 }  // namespace osprey

@@ -1,36 +1,36 @@
 #include "rdma/errors.h"
 
 #include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
 
 namespace osprey::rdma {
 namespace {
 
-// Names the payload that carries the Reason, as a decimal number.
-constexpr absl::string_view kReasonPayload = "osprey/rdma.Reason";
+// The name of the payload that distinguishes errors of one Reason.
+constexpr absl::string_view kDetailPayload = "osprey/rdma.Detail";
+constexpr absl::string_view kBrokeRules = "broke rules";
+constexpr absl::string_view kTooManyExposed = "too many exposed";
 
-absl::Status Make(absl::StatusCode code, Reason reason, absl::string_view message) {
-  absl::Status status(code, message);
-  status.SetPayload(kReasonPayload, absl::Cord(absl::StrCat(static_cast<int>(reason))));
+absl::Status With(absl::string_view detail, absl::Status status) {
+  status.SetPayload(kDetailPayload, absl::Cord(detail));
   return status;
+}
+
+bool Has(absl::string_view detail, const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kDetailPayload);
+  return payload.has_value() && *payload == detail;
 }
 
 }  // namespace
 
-Reason ReasonOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayload);
-  int number = 0;
-  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &number))
-    return Reason::kOther;
-  if (number < 0 || number > static_cast<int>(Reason::kAddressInUse)) return Reason::kOther;
-  return static_cast<Reason>(number);
-}
+bool BrokeRules(const absl::Status& status) { return Has(kBrokeRules, status); }
+bool IsTooManyExposed(const absl::Status& status) { return Has(kTooManyExposed, status); }
 
 absl::Status NoDeviceError() {
-  return Make(
-      absl::StatusCode::kFailedPrecondition, Reason::kNoDevice,
+  return MakeError(
+      Reason::kNoDevice,
       "this machine has no RDMA device (\"rdma link\" lists them); make one with \"rdma link add "
       "rxe0 type "
       "rxe netdev eth0\" where the kernel has soft-RoCE, run the command in the virtual machine of "
@@ -45,108 +45,117 @@ absl::Status NotRdmaAddressError(absl::string_view host,
                 "no RDMA device of this machine has an address now; give one to its "
                 "network interface with \"ip address add\"")
           : absl::StrCat("the addresses that do are ", absl::StrJoin(rdma_addresses, ", "));
-  return Make(
-      absl::StatusCode::kInvalidArgument, Reason::kNotRdmaAddress,
+  return MakeError(
+      Reason::kNotRdmaAddress,
       absl::StrCat(host, " does not belong to an RDMA device (127.0.0.1 never does); ", those));
 }
 
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes) {
   const uint64_t needed_kib = (needed_bytes + 1023) / 1024;
-  return Make(absl::StatusCode::kResourceExhausted, Reason::kMemlockTooLow,
-              absl::StrCat("registering ", needed_bytes,
-                           " bytes with the RDMA device pins them, and this process may "
-                           "pin ",
-                           limit_bytes,
-                           " bytes (RLIMIT_MEMLOCK); raise the limit with \"ulimit -l ", needed_kib,
-                           "\" (or \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in the "
-                           "systemd unit), or ask for "
-                           "less memory"));
+  return MakeError(
+      Reason::kMemlockTooLow,
+      absl::StrCat("registering ", needed_bytes,
+                   " bytes with the RDMA device pins them, and this process may "
+                   "pin ",
+                   limit_bytes, " bytes (RLIMIT_MEMLOCK); raise the limit with \"ulimit -l ",
+                   needed_kib,
+                   "\" (or \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in the "
+                   "systemd unit), or ask for "
+                   "less memory"));
 }
 
 absl::Status NoListenerError(absl::string_view uri) {
-  return Make(absl::StatusCode::kUnavailable, Reason::kNoListener,
-              absl::StrCat("no server listens at ", uri, "; start kvserver --listen=", uri,
-                           ", or correct the address"));
+  return MakeError(Reason::kNoListener,
+                   absl::StrCat("no server listens at ", uri, "; start kvserver --listen=", uri,
+                                ", or correct the address"));
 }
 
 absl::Status RefusedError(absl::string_view uri) {
-  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
-              absl::StrCat("the server at ", uri,
-                           " has as many connections as it takes; close some, or raise kvserver "
-                           "--connections-max"));
+  return MakeError(
+      Reason::kRefused,
+      absl::StrCat("the server at ", uri,
+                   " has as many connections as it takes; close some, or raise kvserver "
+                   "--connections-max"));
 }
 
 absl::Status SourceRefusedError(absl::string_view uri) {
-  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
-              absl::StrCat("the server at ", uri,
-                           " has as many connections from this host (or, over shared memory, of "
-                           "this user) as it takes; close some, or raise kvserver "
-                           "--connections-per-address-max"));
+  return MakeError(
+      Reason::kRefused,
+      absl::StrCat("the server at ", uri,
+                   " has as many connections from this host (or, over shared memory, of "
+                   "this user) as it takes; close some, or raise kvserver "
+                   "--connections-per-address-max"));
 }
 
 absl::Status UnauthenticatedRefusedError(absl::string_view uri) {
-  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
-              absl::StrCat("the server at ", uri,
-                           " has too many connections that have not authenticated yet; try again"));
+  return MakeError(
+      Reason::kRefused,
+      absl::StrCat("the server at ", uri,
+                   " has too many connections that have not authenticated yet; try again"));
 }
 
 absl::Status DescriptorsRefusedError(absl::string_view uri) {
-  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
-              absl::StrCat("the server at ", uri,
-                           " holds too many descriptors for processes of this user that do not "
-                           "receive them, or block their close; end those processes"));
+  return MakeError(
+      Reason::kRefused,
+      absl::StrCat("the server at ", uri,
+                   " holds too many descriptors for processes of this user that do not "
+                   "receive them, or block their close; end those processes"));
 }
 
 absl::Status ShuttingDownError(absl::string_view uri) {
-  return Make(
-      absl::StatusCode::kUnavailable, Reason::kShuttingDown,
+  return MakeError(
+      Reason::kShuttingDown,
       absl::StrCat("the server at ", uri, " is shutting down; connect again when it is back"));
 }
 
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail) {
-  return Make(absl::StatusCode::kUnavailable, Reason::kUnreachable,
-              absl::StrCat("cannot reach ", uri, ": ", detail,
-                           "; check the address and the network between the hosts"));
+  return MakeError(Reason::kUnreachable,
+                   absl::StrCat("cannot reach ", uri, ": ", detail,
+                                "; check the address and the network between the hosts"));
 }
 
 absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs) {
-  return Make(absl::StatusCode::kFailedPrecondition, Reason::kVersionMismatch,
-              absl::StrCat("this program speaks protocol version ", ours, " and its peer version ",
-                           theirs, "; install the same release of Osprey at both ends"));
+  return MakeError(
+      Reason::kVersionMismatch,
+      absl::StrCat("this program speaks protocol version ", ours, " and its peer version ", theirs,
+                   "; install the same release of Osprey at both ends"));
 }
 
 absl::Status NotOspreyError(absl::string_view detail) {
-  return Make(
-      absl::StatusCode::kInvalidArgument, Reason::kNotOsprey,
+  return MakeError(
+      Reason::kNotOsprey,
       absl::StrCat("the peer is not an Osprey of this kind: ", detail, "; correct the address"));
 }
 
 absl::Status TimeoutError(absl::string_view what, absl::string_view uri) {
-  return Make(absl::StatusCode::kDeadlineExceeded, Reason::kTimeout,
-              absl::StrCat("no answer from ", uri, " in time while ", what,
-                           "; check that the server runs, or allow more time"));
+  return MakeError(Reason::kConnectTimeout,
+                   absl::StrCat("no answer from ", uri, " in time while ", what,
+                                "; check that the server runs, or allow more time"));
 }
 
 absl::Status PeerGoneError(absl::string_view detail) {
-  return Make(absl::StatusCode::kUnavailable, Reason::kPeerGone,
-              absl::StrCat("the connection broke: ", detail, "; connect again"));
+  return MakeError(Reason::kPeerGone,
+                   absl::StrCat("the connection broke: ", detail, "; connect again"));
 }
 
 absl::Status BrokeRulesError(absl::string_view detail) {
-  return Make(absl::StatusCode::kUnavailable, Reason::kBrokeRules,
-              absl::StrCat("the connection was closed: ", detail,
-                           "; install the same release of Osprey at both ends"));
+  return With(kBrokeRules,
+              MakeError(Reason::kPeerGone,
+                        absl::StrCat("the connection was closed: ", detail,
+                                     "; install the same release of Osprey at both ends")));
 }
 
 absl::Status TooManyExposedError(uint32_t memories_max) {
-  return Make(absl::StatusCode::kResourceExhausted, Reason::kTooManyExposed,
-              absl::StrCat("the peer takes ", memories_max,
-                           " memories of a connection at a time; withdraw another first"));
+  return With(
+      kTooManyExposed,
+      MakeError(absl::StatusCode::kResourceExhausted, Reason::kNone,
+                absl::StrCat("the peer takes ", memories_max,
+                             " memories of a connection at a time; withdraw another first")));
 }
 
 absl::Status AddressInUseError(absl::string_view uri) {
-  return Make(
-      absl::StatusCode::kAlreadyExists, Reason::kAddressInUse,
+  return MakeError(
+      absl::StatusCode::kAlreadyExists, Reason::kNone,
       absl::StrCat(uri, " is in use by another server; stop that one, or listen somewhere else"));
 }
 

@@ -1,6 +1,6 @@
 // The errors of connecting, each a distinct status whose message names the thing and the fix.
-// Callers distinguish them by ReasonOf, which survives wrapping with absl::Status payloads. The
-// text is for people.
+// Callers distinguish them by ReasonOf (reasons.h), which survives wrapping with absl::Status
+// payloads. The text is for people.
 
 #ifndef OSPREY_RDMA_ERRORS_H_
 #define OSPREY_RDMA_ERRORS_H_
@@ -11,33 +11,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
+#include "rdma/reasons.h"
 
 namespace osprey::rdma {
 
-enum class Reason {
-  kOther,
-  kNoDevice,        // FAILED_PRECONDITION: this machine has no RDMA device
-  kNotRdmaAddress,  // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among
-                    // them)
-  kMemlockTooLow,   // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
-  kNoListener,      // UNAVAILABLE: the host answers, but no server listens there
-  kRefused,         // RESOURCE_EXHAUSTED: the server is at its limit of connections, in all or from
-                    // our source
-  kShuttingDown,    // UNAVAILABLE: the server is about to end
-  kUnreachable,     // UNAVAILABLE: no route, or no answer from the host
-  kVersionMismatch,  // FAILED_PRECONDITION: the peer speaks another protocol version
-  kNotOsprey,        // INVALID_ARGUMENT: another program listens there
-  kTimeout,          // DEADLINE_EXCEEDED
-  kPeerGone,         // UNAVAILABLE: the connection was up and the peer died or became silent
-  kBrokeRules,       // UNAVAILABLE: the peer violated a rule of the transport, and lost the
-                     // connection
-  kTooManyExposed,   // RESOURCE_EXHAUSTED: the peer takes no more memories at a time
-  kAddressInUse,     // ALREADY_EXISTS
-};
-
-// kOther for statuses of other origin than the functions below.
-Reason ReasonOf(const absl::Status& status);
+// Of a kPeerGone: the peer violated a rule of the transport, and lost the connection.
+bool BrokeRules(const absl::Status& status);
+// The peer takes no more memories at a time.
+bool IsTooManyExposed(const absl::Status& status);
 
 absl::Status NoDeviceError();
 absl::Status NotRdmaAddressError(absl::string_view host,
@@ -58,6 +39,7 @@ absl::Status TimeoutError(absl::string_view what, absl::string_view uri);
 absl::Status PeerGoneError(absl::string_view detail);
 // `detail` names the rule, and the bound if it has one.
 absl::Status BrokeRulesError(absl::string_view detail);
+// RESOURCE_EXHAUSTED and ALREADY_EXISTS, with kNone: no client sees them.
 absl::Status TooManyExposedError(uint32_t memories_max);
 absl::Status AddressInUseError(absl::string_view uri);
 

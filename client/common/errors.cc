@@ -14,26 +14,11 @@ namespace osprey {
 
 namespace {
 
-// Payloads: the Reason as a decimal number; for a write, that it may be applied; for a GetInto, the
-// value's length in decimal.
-constexpr absl::string_view kReasonPayload = "osprey/client.Reason";
+// Payloads: for a write, that it may be applied; for a GetInto, the value's length in decimal.
 constexpr absl::string_view kMayBeAppliedPayload = "osprey/client.MayBeApplied";
 constexpr absl::string_view kBytesNeededPayload = "osprey/client.BytesNeeded";
 
 }  // namespace
-
-Reason ReasonOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayload);
-  int number = 0;
-  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &number)) {
-    const bool known = number >= 0 && number <= static_cast<int>(Reason::kServerUnproven);
-    return known ? static_cast<Reason>(number) : Reason::kNone;
-  }
-  // These codes are unambiguous and frequent: they carry no payload.
-  if (absl::IsNotFound(status)) return Reason::kAbsent;
-  if (absl::IsAlreadyExists(status)) return Reason::kPresent;
-  return client::ReasonOf(rdma::ReasonOf(status));
-}
 
 bool MayBeApplied(const absl::Status& status) {
   return status.GetPayload(kMayBeAppliedPayload).has_value();
@@ -46,77 +31,6 @@ uint64_t BytesNeeded(const absl::Status& status) {
 }
 
 namespace client {
-
-Reason ReasonOf(rdma::Reason reason) {
-  switch (reason) {
-    case rdma::Reason::kOther:
-    case rdma::Reason::kTooManyExposed:  // never reaches a user
-    case rdma::Reason::kAddressInUse:    // a server's
-      return Reason::kNone;
-    case rdma::Reason::kNoDevice:
-      return Reason::kNoDevice;
-    case rdma::Reason::kNotRdmaAddress:
-      return Reason::kNotRdmaAddress;
-    case rdma::Reason::kMemlockTooLow:
-      return Reason::kMemlockTooLow;
-    case rdma::Reason::kNoListener:
-      return Reason::kNoListener;
-    case rdma::Reason::kRefused:
-      return Reason::kRefused;
-    case rdma::Reason::kShuttingDown:
-      return Reason::kShuttingDown;
-    case rdma::Reason::kUnreachable:
-      return Reason::kUnreachable;
-    case rdma::Reason::kVersionMismatch:
-      return Reason::kVersionMismatch;
-    case rdma::Reason::kNotOsprey:
-      return Reason::kNotOsprey;
-    case rdma::Reason::kTimeout:
-      return Reason::kConnectTimeout;
-    case rdma::Reason::kPeerGone:
-    case rdma::Reason::kBrokeRules:
-      return Reason::kPeerGone;
-  }
-  return Reason::kNone;
-}
-
-Reason ReasonOf(rdma::WireReason reason) {
-  switch (reason) {
-    case rdma::WireReason::kNone:
-    case rdma::WireReason::kAuthenticationFailed:  // of Refused alone: greeting.cc
-    case rdma::WireReason::kAuthenticationRequired:
-      return Reason::kNone;
-    case rdma::WireReason::kValueTooLong:
-      return Reason::kValueTooLong;
-    case rdma::WireReason::kWrongVersion:
-      return Reason::kWrongVersion;
-    case rdma::WireReason::kNotANumber:
-      return Reason::kNotANumber;
-    case rdma::WireReason::kOverflow:
-      return Reason::kOverflow;
-    case rdma::WireReason::kServerFull:
-      return Reason::kServerFull;
-    case rdma::WireReason::kForgotten:
-      return Reason::kForgotten;
-    case rdma::WireReason::kShuttingDown:
-      return Reason::kShuttingDown;
-    case rdma::WireReason::kValueChanged:
-      return Reason::kValueChanged;
-    case rdma::WireReason::kVersionsUsedUp:
-      return Reason::kVersionsUsedUp;
-    case rdma::WireReason::kChainFull:
-      return Reason::kChainFull;
-    case rdma::WireReason::kDiskFull:
-      return Reason::kDiskFull;
-  }
-  return Reason::kNone;
-}
-
-absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view message) {
-  absl::Status status(code, message);
-  status.SetPayload(kReasonPayload, absl::Cord(absl::StrCat(static_cast<int>(reason))));
-  return status;
-}
 
 absl::Status WithOutcome(const absl::Status& error, Outcome outcome) {
   assert(!error.ok());
@@ -138,124 +52,121 @@ absl::Status AbsentError() {
   return absent;
 }
 
-absl::Status DeadlineError() {
-  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline, "no answer by the deadline");
-}
+absl::Status DeadlineError() { return MakeError(Reason::kDeadline, "no answer by the deadline"); }
 
 absl::Status EmptyKeyError() {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kEmptyKey,
-               "the key is empty; keys have 1 to 4096 bytes");
+  return MakeError(Reason::kEmptyKey, "the key is empty; keys have 1 to 4096 bytes");
 }
 
 absl::Status KeyTooLongError(uint64_t bytes, uint64_t bytes_max) {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kKeyTooLong,
-               absl::StrCat("the key has ", bytes, " bytes; keys have 1 to ", bytes_max,
-                            " bytes: store under a hash of it"));
+  return MakeError(Reason::kKeyTooLong,
+                   absl::StrCat("the key has ", bytes, " bytes; keys have 1 to ", bytes_max,
+                                " bytes: store under a hash of it"));
 }
 
 absl::Status ValueTooLongError(uint64_t bytes, uint64_t bytes_max) {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kValueTooLong,
-               absl::StrCat("the value has ", bytes, " bytes; the server takes at most ", bytes_max,
-                            " (kvserver --value-max)"));
+  return MakeError(Reason::kValueTooLong,
+                   absl::StrCat("the value has ", bytes, " bytes; the server takes at most ",
+                                bytes_max, " (kvserver --value-max)"));
 }
 
 absl::Status AppendTooLongError(uint64_t bytes, uint64_t bytes_max) {
-  return Error(
-      absl::StatusCode::kInvalidArgument, Reason::kAppendTooLong,
+  return MakeError(
+      Reason::kAppendTooLong,
       absl::StrCat("key and what is appended have ", bytes, " bytes; one append takes at most ",
                    bytes_max, " of both together: append in parts, or put the whole value"));
 }
 
 absl::Status BadConditionError(absl::string_view what) {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadCondition, what);
+  return MakeError(Reason::kBadCondition, what);
 }
 
 absl::Status BadTtlError(absl::Duration ttl, absl::Duration ttl_max) {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadTtl,
-               absl::StrCat("the time to live is ", absl::FormatDuration(ttl),
-                            "; it must be positive and at most ", absl::FormatDuration(ttl_max)));
+  return MakeError(Reason::kBadTtl, absl::StrCat("the time to live is ", absl::FormatDuration(ttl),
+                                                 "; it must be positive and at most ",
+                                                 absl::FormatDuration(ttl_max)));
 }
 
 absl::Status NoTtlHereError() {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadTtl,
-               "WriteOptions::ttl is for put alone; Expire changes that of a key that is there");
+  return MakeError(
+      Reason::kBadTtl,
+      "WriteOptions::ttl is for put alone; Expire changes that of a key that is there");
 }
 
 absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_max) {
-  return Error(
-      absl::StatusCode::kInvalidArgument, Reason::kBadDeadline,
+  return MakeError(
+      Reason::kBadDeadline,
       absl::StrCat("the deadline is ", absl::FormatDuration(deadline),
                    "; it must be positive and at most ", absl::FormatDuration(deadline_max)));
 }
 
 absl::Status BadOptionError(absl::string_view name, absl::string_view value,
                             absl::string_view range) {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadOption,
-               absl::StrCat("Options::", name, " is ", value, "; it must be ", range));
+  return MakeError(Reason::kBadOption,
+                   absl::StrCat("Options::", name, " is ", value, "; it must be ", range));
 }
 
 absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes) {
   absl::Status status =
-      Error(absl::StatusCode::kOutOfRange, Reason::kBufferTooSmall,
-            absl::StrCat("the value has ", needed, " bytes; there is room for ", bytes));
+      MakeError(Reason::kBufferTooSmall,
+                absl::StrCat("the value has ", needed, " bytes; there is room for ", bytes));
   status.SetPayload(kBytesNeededPayload, absl::Cord(absl::StrCat(needed)));
   return status;
 }
 
 absl::Status TooManyOperationsError(int in_flight) {
-  return Error(absl::StatusCode::kResourceExhausted, Reason::kTooManyOperations,
-               absl::StrCat("not started: ", in_flight,
-                            " operations are in flight, as many as Options::operations_max "
-                            "allows; Poll or Wait until some have ended"));
+  return MakeError(Reason::kTooManyOperations,
+                   absl::StrCat("not started: ", in_flight,
+                                " operations are in flight, as many as Options::operations_max "
+                                "allows; Poll or Wait until some have ended"));
 }
 
 absl::Status BuffersUsedUpError(uint64_t bytes_max) {
-  return Error(absl::StatusCode::kResourceExhausted, Reason::kBuffersUsedUp,
-               absl::StrCat("the client's buffers are used up: ", bytes_max,
-                            " bytes at most (Options::buffer_bytes_max)"));
+  return MakeError(Reason::kBuffersUsedUp,
+                   absl::StrCat("the client's buffers are used up: ", bytes_max,
+                                " bytes at most (Options::buffer_bytes_max)"));
 }
 
 absl::Status BadAuthKeyError(const absl::Status& error) {
-  return Error(error.code(), Reason::kBadAuthKey, error.message());
+  return MakeError(error.code(), Reason::kBadAuthKey, error.message());
 }
 
 absl::Status AuthenticationFailedError(absl::string_view uri) {
-  return Error(absl::StatusCode::kUnauthenticated, Reason::kAuthenticationFailed,
-               absl::StrCat("the server at ", uri,
-                            " refuses this client's key: its own is another one; give both the "
-                            "same key file (--auth-key-file, Options::auth_key_file)"));
+  return MakeError(Reason::kAuthenticationFailed,
+                   absl::StrCat("the server at ", uri,
+                                " refuses this client's key: its own is another one; give both the "
+                                "same key file (--auth-key-file, Options::auth_key_file)"));
 }
 
 absl::Status AuthenticationRequiredError(absl::string_view uri) {
-  return Error(
-      absl::StatusCode::kUnauthenticated, Reason::kAuthenticationRequired,
+  return MakeError(
+      Reason::kAuthenticationRequired,
       absl::StrCat("the server at ", uri,
                    " requires a key, and this client has none; give it the server's key file "
                    "(--auth-key-file, Options::auth_key_file)"));
 }
 
 absl::Status ServerHasNoKeyError(absl::string_view uri) {
-  return Error(absl::StatusCode::kUnauthenticated, Reason::kServerUnproven,
-               absl::StrCat("this client has a key, and the server at ", uri,
-                            " asks for none, so it may be any; start it with kvserver "
-                            "--auth-key-file, or connect without a key"));
+  return MakeError(Reason::kServerUnproven,
+                   absl::StrCat("this client has a key, and the server at ", uri,
+                                " asks for none, so it may be any; start it with kvserver "
+                                "--auth-key-file, or connect without a key"));
 }
 
 absl::Status ServerUnprovenError(absl::string_view uri) {
-  return Error(absl::StatusCode::kUnauthenticated, Reason::kServerUnproven,
-               absl::StrCat("the server at ", uri,
-                            " does not prove that it has this client's key; correct the address, "
-                            "or find out which program answers there"));
+  return MakeError(
+      Reason::kServerUnproven,
+      absl::StrCat("the server at ", uri,
+                   " does not prove that it has this client's key; correct the address, "
+                   "or find out which program answers there"));
 }
 
-absl::Status ClosedError() {
-  return Error(absl::StatusCode::kCancelled, Reason::kClosed, "the client was closed");
-}
+absl::Status ClosedError() { return MakeError(Reason::kClosed, "the client was closed"); }
 
 absl::Status ServerGoneError() {
-  return Error(absl::StatusCode::kUnknown, Reason::kServerGone,
-               "the connection broke before the answer, and the server that had the write does "
-               "not know it any more");
+  return MakeError(Reason::kServerGone,
+                   "the connection broke before the answer, and the server that had the write does "
+                   "not know it any more");
 }
 
 }  // namespace client

@@ -1,4 +1,4 @@
-// Makes the errors of the library, which client/reasons.h classifies. Internal; no API.
+// Makes the errors of the library, which rdma/reasons.h classifies. Internal; no API.
 
 #ifndef OSPREY_CLIENT_COMMON_ERRORS_H_
 #define OSPREY_CLIENT_COMMON_ERRORS_H_
@@ -9,22 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/reasons.h"
-#include "rdma/errors.h"
-#include "rdma/wire/wire.h"
 
 namespace osprey::client {
-
-// Reason is the one list of reasons of the API; its numbers are those of osprey.h. Two lists of
-// rdma/ are separate, since the server uses them too. Both are translated here.
-//
-//   rdma::Reason      why a transport cannot connect: of both ends, with reasons of a server alone
-//   rdma::WireReason  why a server refuses: numbers of the protocol, which never change
-//
-// kNone: no Reason of its own.
-Reason ReasonOf(rdma::Reason reason);
-Reason ReasonOf(rdma::WireReason reason);
-
-absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view message);
 
 // The effect of a failed write, added to `error`: in the message and for MayBeApplied. REQUIRES:
 // not OK.

@@ -313,9 +313,9 @@ void Engine::ExpireOperations(absl::Time now) {
 absl::Status Engine::LateError(bool never_sent) const {
   if (!link_.connection->answers_count() && never_sent) {
     const absl::Status& last = link_.connection->last_error();
-    return Error(absl::StatusCode::kUnavailable, Reason::kNoConnection,
-                 absl::StrCat("no connection to ", link_.connection->uri(), " by the deadline",
-                              last.ok() ? "" : ": ", last.message()));
+    return MakeError(Reason::kNoConnection,
+                     absl::StrCat("no connection to ", link_.connection->uri(), " by the deadline",
+                                  last.ok() ? "" : ": ", last.message()));
   }
   return DeadlineError();
 }

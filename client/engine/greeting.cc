@@ -91,10 +91,10 @@ absl::Status Greeting::TakeChallenge(rdma::Bytes frame) {
 absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
   absl::StatusOr<rdma::RefusedBody> refused = rdma::ParseRefused(frame);
   if (!refused.ok()) return BadServer(refused.status().message());
-  switch (static_cast<rdma::WireReason>(refused->reason)) {
-    case rdma::WireReason::kAuthenticationFailed:
+  switch (ReasonOfWire(refused->reason)) {
+    case Reason::kAuthenticationFailed:
       return AuthenticationFailedError(options_.uri);
-    case rdma::WireReason::kAuthenticationRequired:
+    case Reason::kAuthenticationRequired:
       return AuthenticationRequiredError(options_.uri);
     default:
       return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));

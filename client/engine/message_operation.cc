@@ -28,9 +28,7 @@ uint64_t WireTtl(absl::Duration ttl) {
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Ceil(ttl, absl::Nanoseconds(1))));
 }
 
-bool IsTooManyExposed(const absl::Status& status) {
-  return rdma::ReasonOf(status) == rdma::Reason::kTooManyExposed;
-}
+bool IsTooManyExposed(const absl::Status& status) { return rdma::IsTooManyExposed(status); }
 
 }  // namespace
 
@@ -227,14 +225,14 @@ absl::Status MessageOperation::ErrorOf(const rdma::Reply& reply) const {
   if (text.empty() && code == absl::StatusCode::kNotFound) text = "no such key";
   if (reply.body.version != 0)
     absl::StrAppend(&text, " (present version ", reply.body.version, ")");
-  const Reason reason = ReasonOf(static_cast<rdma::WireReason>(reply.body.reason));
-  return reason == Reason::kNone ? absl::Status(code, text) : Error(code, reason, text);
+  const Reason reason = ReasonOfWire(reply.body.reason);
+  return reason == Reason::kNone ? absl::Status(code, text) : MakeError(code, reason, text);
 }
 
 void MessageOperation::Succeeded(const rdma::Reply& reply) {
   const auto nonsense = [&](absl::string_view what) {
-    return Finish(Error(absl::StatusCode::kInternal, Reason::kBadServer,
-                        absl::StrCat("the server's reply makes no sense: ", what)));
+    return Finish(
+        MakeError(Reason::kBadServer, absl::StrCat("the server's reply makes no sense: ", what)));
   };
   version_ = reply.body.version;
   if (opcode_ == rdma::Opcode::kIncrement && !absl::SimpleAtoi(AsText(reply.data), &number_))

@@ -28,8 +28,8 @@ constexpr size_t kHomeDigits = 2;
 constexpr size_t kHashDigits = 16;
 
 absl::Status BadCursor() {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadCursor,
-               "this is no cursor of a scan: use that of an earlier page, or \"\" to begin");
+  return MakeError(Reason::kBadCursor,
+                   "this is no cursor of a scan: use that of an earlier page, or \"\" to begin");
 }
 
 }  // namespace
@@ -104,9 +104,9 @@ void Scans::Begin(Operation& operation, PartitionMaps& maps) {
   ScanPlace& next = operation.found.next;
   if (next.dataset != 0 && next.dataset != maps.dataset()) {
     if (operation.request.from.dataset != 0) {
-      return End(operation, Error(absl::StatusCode::kFailedPrecondition, Reason::kStaleCursor,
-                                  "the server was started again since this scan began, and its "
-                                  "keys are others: start the scan again"));
+      return End(operation, MakeError(Reason::kStaleCursor,
+                                      "the server was started again since this scan began, and its "
+                                      "keys are others: start the scan again"));
     }
     operation.found = Found();
   }

@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/reasons.h"
 #include "rdma/wire/checks.h"
 
 namespace osprey::rdma {

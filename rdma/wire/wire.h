@@ -127,7 +127,7 @@ static_assert(sizeof(ResponseBody) == 64);
 
 // Instead of Welcome. The server then disconnects.
 struct RefusedBody {
-  uint32_t reason = 0;  // WireReason
+  uint32_t reason = 0;  // ReasonRow::wire (rdma/reasons.h)
   uint32_t reserved = 0;
 };
 static_assert(sizeof(RefusedBody) == 8);
@@ -158,26 +158,6 @@ static_assert(offsetof(WelcomeBody, server_time) == 56);
 static_assert(offsetof(WelcomeBody, wants_reports) == 68);
 static_assert(offsetof(WelcomeBody, data_id) == 72);
 static_assert(offsetof(WelcomeBody, proof) == 80);
-
-// The cause of a refusal, where the status alone is ambiguous. The message is for people; this is
-// for programs.
-enum class WireReason : uint32_t {
-  kNone = 0,            // the status suffices: OK, NOT_FOUND, ALREADY_EXISTS …
-  kValueTooLong = 1,    // INVALID_ARGUMENT: longer than the server takes (kvserver --value-max)
-  kWrongVersion = 2,    // FAILED_PRECONDITION: `version` is the present one
-  kNotANumber = 3,      // FAILED_PRECONDITION: the value to increment is not a decimal number
-  kOverflow = 4,        // OUT_OF_RANGE: the sum does not fit into 64 bits
-  kServerFull = 5,      // RESOURCE_EXHAUSTED: there is no room; nothing was changed
-  kForgotten = 6,       // UNKNOWN: a repeated write whose answer is no longer remembered
-  kShuttingDown = 7,    // UNAVAILABLE: not applied, the server is about to end
-  kValueChanged = 8,    // DATA_LOSS: the READ bytes are not those of value_hash; not applied
-  kVersionsUsedUp = 9,  // RESOURCE_EXHAUSTED: no cas version is left; only a restart fixes this
-  kAuthenticationFailed = 10,    // UNAUTHENTICATED: the client has a different key
-  kAuthenticationRequired = 11,  // UNAUTHENTICATED: the client has no key
-  kChainFull = 12,  // RESOURCE_EXHAUSTED: too many keys share the key's line of the index
-  kDiskFull = 13,   // RESOURCE_EXHAUSTED: no room for the log; nothing was changed
-};
-inline constexpr uint32_t kWireReasonMax = 13;
 
 // Condition of a write. If it does not hold when the write is applied, the reply is
 // FAILED_PRECONDITION (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.
@@ -330,7 +310,7 @@ struct ReplyBody {
   uint64_t value_length = 0;
   // GET of a value too long to send: the item's space is not reused for this time.
   uint32_t lease_ms = 0;
-  uint32_t reason = 0;  // WireReason; kNone when status is OK
+  uint32_t reason = 0;  // ReasonRow::wire (rdma/reasons.h); 0 if status is OK
   // Taken after the request had arrived.
   uint64_t server_time = 0;
   uint64_t expiry = 0;  // GET, EXPIRE, TOUCH: server time; 0: none

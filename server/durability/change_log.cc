@@ -17,7 +17,7 @@ namespace {
 wal::EntryResult WireResultOf(const Result& result) {
   wal::EntryResult entry;
   entry.status = static_cast<uint32_t>(result.code);
-  entry.reason = static_cast<uint32_t>(result.reason);
+  entry.reason = WireNumberOf(result.reason);
   entry.version = result.version;
   entry.number = result.number;
   entry.length = result.value_length;

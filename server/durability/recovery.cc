@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "index/layout/test_hooks.h"
+#include "rdma/reasons.h"
 #include "rdma/wire/wire.h"
 #include "server/durability/restorer.h"
 #include "server/durability/session_bytes.h"
@@ -76,7 +77,7 @@ std::string WhyImpossible(const wal::Entry& entry) {
   }
   if (entry.result.has_value() && entry.result->status > kStatusCodeMax)
     return absl::StrCat("a result has the status ", entry.result->status);
-  if (entry.result.has_value() && entry.result->reason > rdma::kWireReasonMax)
+  if (entry.result.has_value() && entry.result->reason > kWireReasonMax)
     return absl::StrCat("a result has the reason ", entry.result->reason);
   return "";
 }
@@ -115,7 +116,7 @@ Result ResultOf(const wal::Entry& entry) {
   if (!entry.result.has_value()) return result;
   const wal::EntryResult& from = *entry.result;
   result.code = static_cast<absl::StatusCode>(from.status);
-  result.reason = static_cast<rdma::WireReason>(from.reason);
+  result.reason = ReasonOfWire(from.reason);
   result.version = from.version;
   result.number = from.number;
   result.has_number = entry.has_number;

@@ -17,8 +17,7 @@ std::string CheckResult(const SessionResult& bytes, const SessionImage& image) {
     return "a session's results do not ascend";
   }
   if (bytes.status > kStatusCodeMax) return absl::StrCat("a result has the status ", bytes.status);
-  if (bytes.reason > rdma::kWireReasonMax)
-    return absl::StrCat("a result has the reason ", bytes.reason);
+  if (bytes.reason > kWireReasonMax) return absl::StrCat("a result has the reason ", bytes.reason);
   if (bytes.has_number > 1) return "a result has unknown flags";
   return "";
 }
@@ -34,7 +33,7 @@ std::string EncodeSession(const SessionImage& image) {
     SessionResult bytes;
     bytes.sequence = sequence;
     bytes.status = static_cast<uint32_t>(result.code);
-    bytes.reason = static_cast<uint16_t>(result.reason);
+    bytes.reason = static_cast<uint16_t>(WireNumberOf(result.reason));
     bytes.has_number = result.has_number ? 1 : 0;
     bytes.version = result.version;
     bytes.slot = result.slot;
@@ -65,7 +64,7 @@ std::string DecodeSession(wal::Bytes bytes, SessionImage& image) {
     if (!wrong.empty()) return wrong;
     Result to;
     to.code = static_cast<absl::StatusCode>(from.status);
-    to.reason = static_cast<rdma::WireReason>(from.reason);
+    to.reason = ReasonOfWire(from.reason);
     to.has_number = from.has_number != 0;
     to.version = from.version;
     to.slot = from.slot;

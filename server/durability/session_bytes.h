@@ -33,7 +33,7 @@ static_assert(offsetof(SessionHeader, count) == 8);
 struct SessionResult {
   uint64_t sequence = 0;    // not 0
   uint32_t status = 0;      // absl::StatusCode
-  uint16_t reason = 0;      // rdma::WireReason
+  uint16_t reason = 0;      // ReasonRow::wire (rdma/reasons.h)
   uint16_t has_number = 0;  // 0 or 1
   uint64_t version = 0;
   uint64_t slot = 0;  // a cursor; 0 for the slot of an item, which has no meaning in another life

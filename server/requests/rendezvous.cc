@@ -106,7 +106,7 @@ absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
     return AnswerOf(
         absl::StatusCode::kDataLoss,
         "the value's bytes are not those that value_hash was made of; nothing was written",
-        rdma::WireReason::kValueChanged);
+        Reason::kValueChanged);
   }
   finish_retry_at_ = now + kPendingStep();
   return PublishReserved(tables_, space_, upload_.get(), key_,

@@ -7,14 +7,12 @@
 namespace osprey::server {
 namespace {
 
-using rdma::WireReason;
-
 absl::string_view TextOf(rdma::FrameBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // With what is there now.
-Answer Refusal(absl::StatusCode code, absl::string_view text, WireReason reason,
+Answer Refusal(absl::StatusCode code, absl::string_view text, Reason reason,
                const index::Table::View& present) {
   Answer answer = AnswerOf(code, text, reason);
   answer.body.version = present.version;
@@ -36,7 +34,7 @@ absl::optional<Answer> RefuseFrom(const absl::StatusOr<index::Table::View>& pres
   Answer answer =
       AnswerOf(absl::StatusCode::kFailedPrecondition,
                absl::StrCat("the key's version is ", present->version, ", not ", condition.version),
-               WireReason::kWrongVersion);
+               Reason::kWrongVersion);
   answer.body.version = present->version;
   return answer;
 }
@@ -53,7 +51,7 @@ Sum64 SumOf(const absl::StatusOr<index::Table::View>& present, const KeyedReques
                                    absl::CHexEscape(text.substr(0, kShownBytesMax)),
                                    text.size() > kShownBytesMax ? "..." : "",
                                    "'; put a number such as 0 first"),
-                      WireReason::kNotANumber, *present),
+                      Reason::kNotANumber, *present),
               0};
     }
     number = *parsed;
@@ -62,9 +60,8 @@ Sum64 SumOf(const absl::StatusOr<index::Table::View>& present, const KeyedReques
   if (sum.has_value()) return {absl::nullopt, *sum};
   const std::string text =
       absl::StrCat(number, " and ", request.by, " have a sum that does not fit into 64 bits");
-  return {present.ok()
-              ? Refusal(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow, *present)
-              : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow),
+  return {present.ok() ? Refusal(absl::StatusCode::kOutOfRange, text, Reason::kOverflow, *present)
+                       : AnswerOf(absl::StatusCode::kOutOfRange, text, Reason::kOverflow),
           0};
 }
 

@@ -11,55 +11,27 @@
 namespace osprey::server {
 namespace {
 
-using rdma::WireReason;
-
-WireReason ReasonOf(const absl::Status& refusal) {
+Reason ReasonOf(const absl::Status& refusal) {
   switch (refusal.code()) {
     case absl::StatusCode::kFailedPrecondition:
-      return WireReason::kWrongVersion;
+      return Reason::kWrongVersion;
     case absl::StatusCode::kResourceExhausted:
-      if (index::IsVersionsUsedUp(refusal)) return WireReason::kVersionsUsedUp;
-      return index::IsChainFull(refusal) ? WireReason::kChainFull : WireReason::kServerFull;
+      if (index::IsVersionsUsedUp(refusal)) return Reason::kVersionsUsedUp;
+      return index::IsChainFull(refusal) ? Reason::kChainFull : Reason::kServerFull;
     default:
-      return WireReason::kNone;
+      return Reason::kNone;
   }
 }
 
 absl::string_view ShortText(const Result& result) {
-  switch (result.reason) {
-    case WireReason::kNone:
-      break;
-    case WireReason::kValueTooLong:
-      return "the value is longer than this server takes";
-    case WireReason::kWrongVersion:
-      return "the key has another version";
-    case WireReason::kNotANumber:
-      return "the value is no decimal number of 64 bits";
-    case WireReason::kOverflow:
-      return "the sum does not fit into 64 bits";
-    case WireReason::kServerFull:
-      return "the server's memory is full; nothing was changed";
-    case WireReason::kDiskFull:
-      return "the server's disk is full; nothing was changed";
-    case WireReason::kChainFull:
-      return "too many keys share this key's line of the index; nothing was changed";
-    case WireReason::kValueChanged:
-      return "the value changed while it was fetched; nothing was written";
-    case WireReason::kVersionsUsedUp:
-      return "the server has used up its versions; restart it to write again";
-    case WireReason::kForgotten:
-    case WireReason::kShuttingDown:
-    case WireReason::kAuthenticationFailed:
-    case WireReason::kAuthenticationRequired:
-      break;  // never remembered
-  }
+  if (result.reason != Reason::kNone) return TextOf(result.reason);
   switch (result.code) {
     case absl::StatusCode::kOk:
       return "";
     case absl::StatusCode::kNotFound:
-      return "no such key";
+      return TextOf(Reason::kAbsent);
     case absl::StatusCode::kAlreadyExists:
-      return "the key exists";
+      return TextOf(Reason::kPresent);
     default:
       return "refused";
   }
@@ -72,10 +44,10 @@ bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition) {
          condition.kind == index::Condition::Kind::kNone;
 }
 
-Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
+Answer AnswerOf(absl::StatusCode code, absl::string_view text, Reason reason) {
   Answer answer;
   answer.body.status = static_cast<uint32_t>(code);
-  answer.body.reason = static_cast<uint32_t>(reason);
+  answer.body.reason = WireNumberOf(reason);
   answer.text = std::string(text);
   return answer;
 }
@@ -86,7 +58,7 @@ Answer AnswerOf(const absl::Status& refusal) {
 
 Answer AnswerOfLog(const absl::Status& refusal) {
   return AnswerOf(refusal.code(), refusal.message(),
-                  absl::IsResourceExhausted(refusal) ? WireReason::kDiskFull : WireReason::kNone);
+                  absl::IsResourceExhausted(refusal) ? Reason::kDiskFull : Reason::kNone);
 }
 
 Answer AnswerOfNumber(int64_t number, uint64_t version) {
@@ -119,7 +91,7 @@ Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
       absl::StatusCode::kInvalidArgument,
       absl::StrCat("a value of ", value_length, " bytes is longer than this server takes (",
                    value_bytes_max, "; kvserver --value-max raises it)"),
-      WireReason::kValueTooLong);
+      Reason::kValueTooLong);
 }
 
 namespace {

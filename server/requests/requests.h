@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "index/writer/table.h"
+#include "rdma/reasons.h"
 #include "rdma/wire/protocol.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/sessions.h"
@@ -57,12 +58,11 @@ struct Answer {
   rdma::FrameBytes value;  // GET
 
   absl::StatusCode code() const { return static_cast<absl::StatusCode>(body.status); }
-  rdma::WireReason reason() const { return static_cast<rdma::WireReason>(body.reason); }
+  Reason reason() const { return ReasonOfWire(body.reason); }
   rdma::FrameBytes data() const { return value.empty() ? AsFrameBytes(text) : value; }
 };
 
-Answer AnswerOf(absl::StatusCode code, absl::string_view text,
-                rdma::WireReason reason = rdma::WireReason::kNone);
+Answer AnswerOf(absl::StatusCode code, absl::string_view text, Reason reason = Reason::kNone);
 // Of a refused write: its status says which reason it has.
 Answer AnswerOf(const absl::Status& refusal);
 // Of a write that the log did not take (WriteLog::MayWrite, BeginUpload; ValueUpload::Log).

@@ -43,6 +43,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "rdma/reasons.h"
 #include "rdma/wire/wire.h"
 
 namespace osprey::server {
@@ -70,7 +71,7 @@ struct Result {
   int64_t number = 0;  // has_number: the result of an increment
   bool has_number = false;
   bool slot_is_cursor = false;  // of a FLUSH: `slot` is the next cursor, and no location
-  rdma::WireReason reason = rdma::WireReason::kNone;
+  Reason reason = Reason::kNone;
   uint64_t expiry = 0;
 };
 

@@ -153,7 +153,7 @@ TEST_F(ClientAuthenticationTest, ARefusalSaysWhichKeyIsWrong) {
   StartEngine();
   ASSERT_TRUE(RunUntil([&] { return server_->responses == 1; }));
   rdma::RefusedBody body;
-  body.reason = static_cast<uint32_t>(rdma::WireReason::kAuthenticationFailed);
+  body.reason = WireNumberOf(Reason::kAuthenticationFailed);
   const rdma::Message<rdma::RefusedBody> refused(rdma::Opcode::kRefused, 0, 0, body, 0);
   server_->Send({reinterpret_cast<const char*>(refused.bytes().data()), refused.bytes().size()});
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));

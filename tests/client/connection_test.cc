@@ -42,7 +42,7 @@ TEST_F(ClientEngineTest, BackoffGrowsWithoutAListenerAndKeepsTheReason) {
   // short pauses and 8 to 18 long ones.
   EXPECT_GE(attempts, 12);
   EXPECT_LE(attempts, 30);
-  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kNoListener);
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kNoListener);
   StartServer();
   ASSERT_TRUE(RunUntil([&] { return engine_->connection().ready(); }, absl::Seconds(2)));
 }
@@ -52,7 +52,7 @@ TEST_F(ClientEngineTest, UnansweredConnectTimesOutAndIsRetried) {
   server_->accepts = false;
   StartEngine();
   RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
-  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kTimeout);
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kConnectTimeout);
   server_->accepts = true;
   BecomeReady();
 }
@@ -83,7 +83,7 @@ TEST_F(ClientEngineTest, AnAttemptWithoutAWelcomeEndsAndIsMadeAgain) {
   StartEngine();
   ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kGreeting; }));
   RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
-  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kTimeout);
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kConnectTimeout);
   server_->welcomes = true;
   BecomeReady();
   EXPECT_GE(server_->hellos, 2);
@@ -121,7 +121,7 @@ TEST_F(ClientEngineTest, DisconnectNoticeIsAnsweredByLeavingAndComingBack) {
   BecomeReady();
   server_->SendDisconnectNotice();
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }));
-  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kShuttingDown);
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kShuttingDown);
   BecomeReady();
   EXPECT_EQ(engine_->counters().connects, 2u);
 }
@@ -165,7 +165,7 @@ TEST_F(ClientEngineTest, AServerThatFallsSilentIsNoticedWithinABound) {
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }, absl::Seconds(10)));
   EXPECT_LE(now_ - cut,
             Connection::kQuietMax() + Connection::kSilenceMax() + absl::Milliseconds(10));
-  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kPeerGone);
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kPeerGone);
   BecomeReady();
 }
 

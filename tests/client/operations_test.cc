@@ -20,8 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-rdma::ReplyBody Answer(absl::StatusCode code, rdma::WireReason reason = rdma::WireReason::kNone,
-                       uint64_t version = 0) {
+rdma::ReplyBody Answer(absl::StatusCode code, Reason reason = Reason::kNone, uint64_t version = 0) {
   rdma::ReplyBody body;
   body.status = static_cast<uint32_t>(code);
   body.reason = static_cast<uint32_t>(reason);
@@ -48,7 +47,7 @@ class ClientOperationsTest : public ClientEngineTest {
 
 TEST_F(ClientOperationsTest, IncrementReturnsTheNumberAndTheVersion) {
   server_->number = "-9223372036854775808";
-  server_->scripted = {Answer(absl::StatusCode::kOk, rdma::WireReason::kNone, 17)};
+  server_->scripted = {Answer(absl::StatusCode::kOk, Reason::kNone, 17)};
   const absl::StatusOr<Number> number = Increment("visits", -3);
   ASSERT_TRUE(number.ok()) << number.status();
   EXPECT_EQ(number->value, std::numeric_limits<int64_t>::min());
@@ -123,27 +122,25 @@ TEST_F(ClientOperationsTest, ExistsAsksTheServerWithoutTheValue) {
 
 struct ServerAnswer {
   absl::StatusCode code;
-  rdma::WireReason wire;
+  Reason wire;
   Reason reason;
   bool may_be_applied = false;
 };
 
 TEST_F(ClientOperationsTest, EveryRefusalOfTheServerHasAReasonOfItsOwnAndSaysWhatBecameOfTheWrite) {
   const ServerAnswer answers[] = {
-      {absl::StatusCode::kNotFound, rdma::WireReason::kNone, Reason::kAbsent},
-      {absl::StatusCode::kAlreadyExists, rdma::WireReason::kNone, Reason::kPresent},
-      {absl::StatusCode::kInvalidArgument, rdma::WireReason::kValueTooLong, Reason::kValueTooLong},
-      {absl::StatusCode::kFailedPrecondition, rdma::WireReason::kWrongVersion,
-       Reason::kWrongVersion},
-      {absl::StatusCode::kFailedPrecondition, rdma::WireReason::kNotANumber, Reason::kNotANumber},
-      {absl::StatusCode::kOutOfRange, rdma::WireReason::kOverflow, Reason::kOverflow},
-      {absl::StatusCode::kResourceExhausted, rdma::WireReason::kServerFull, Reason::kServerFull},
-      {absl::StatusCode::kResourceExhausted, rdma::WireReason::kChainFull, Reason::kChainFull},
-      {absl::StatusCode::kResourceExhausted, rdma::WireReason::kDiskFull, Reason::kDiskFull},
-      {absl::StatusCode::kUnknown, rdma::WireReason::kForgotten, Reason::kForgotten, true},
-      {absl::StatusCode::kDataLoss, rdma::WireReason::kValueChanged, Reason::kValueChanged},
-      {absl::StatusCode::kResourceExhausted, rdma::WireReason::kVersionsUsedUp,
-       Reason::kVersionsUsedUp},
+      {absl::StatusCode::kNotFound, Reason::kNone, Reason::kAbsent},
+      {absl::StatusCode::kAlreadyExists, Reason::kNone, Reason::kPresent},
+      {absl::StatusCode::kInvalidArgument, Reason::kValueTooLong, Reason::kValueTooLong},
+      {absl::StatusCode::kFailedPrecondition, Reason::kWrongVersion, Reason::kWrongVersion},
+      {absl::StatusCode::kFailedPrecondition, Reason::kNotANumber, Reason::kNotANumber},
+      {absl::StatusCode::kOutOfRange, Reason::kOverflow, Reason::kOverflow},
+      {absl::StatusCode::kResourceExhausted, Reason::kServerFull, Reason::kServerFull},
+      {absl::StatusCode::kResourceExhausted, Reason::kChainFull, Reason::kChainFull},
+      {absl::StatusCode::kResourceExhausted, Reason::kDiskFull, Reason::kDiskFull},
+      {absl::StatusCode::kUnknown, Reason::kForgotten, Reason::kForgotten, true},
+      {absl::StatusCode::kDataLoss, Reason::kValueChanged, Reason::kValueChanged},
+      {absl::StatusCode::kResourceExhausted, Reason::kVersionsUsedUp, Reason::kVersionsUsedUp},
   };
   for (const ServerAnswer& answer : answers) {
     server_->scripted = {Answer(answer.code, answer.wire, 5)};

@@ -304,7 +304,7 @@ def every_entry_is_an_error():
 def every_reason_has_an_entry():
     """client/README.md has each Reason and each error number of C; every exit status that programs can end with is here."""
     page = read("client/README.md")
-    reasons = dict(re.findall(r"^  (k[A-Z]\w+) = (\d+),", read("client/reasons.h"), re.M))
+    reasons = dict(re.findall(r"^  (k[A-Z]\w+) = (\d+),", read("rdma/reasons.h"), re.M))
     errors = dict(re.findall(r"^\s*OSPREY_ERROR_(\w+) = (\d+)", read("client/osprey.h"), re.M))
     numbers = errors.values()
     del reasons["kNone"]

@@ -40,15 +40,15 @@ std::vector<ErrorCase> Cases() {
        "install the same release"},
       {NotOspreyError("it said hello"), Reason::kNotOsprey, Code::kInvalidArgument, "it said hello",
        "correct the address"},
-      {TimeoutError("connecting", "rdma://h:1"), Reason::kTimeout, Code::kDeadlineExceeded,
+      {TimeoutError("connecting", "rdma://h:1"), Reason::kConnectTimeout, Code::kDeadlineExceeded,
        "rdma://h:1 in time while connecting", "allow more time"},
       {PeerGoneError("the peer died"), Reason::kPeerGone, Code::kUnavailable, "the peer died",
        "connect again"},
-      {BrokeRulesError("it sent nonsense"), Reason::kBrokeRules, Code::kUnavailable,
+      {BrokeRulesError("it sent nonsense"), Reason::kPeerGone, Code::kUnavailable,
        "it sent nonsense", "install the same release"},
-      {TooManyExposedError(16), Reason::kTooManyExposed, Code::kResourceExhausted,
-       "takes 16 memories", "withdraw another"},
-      {AddressInUseError("shm:///x"), Reason::kAddressInUse, Code::kAlreadyExists, "shm:///x",
+      {TooManyExposedError(16), Reason::kNone, Code::kResourceExhausted, "takes 16 memories",
+       "withdraw another"},
+      {AddressInUseError("shm:///x"), Reason::kNone, Code::kAlreadyExists, "shm:///x",
        "stop that one"},
   };
 }
@@ -64,7 +64,38 @@ TEST(RdmaErrorsTest, ErrorsCarryCodeReasonObjectAndFix) {
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     seen.insert(c.reason);
   }
-  EXPECT_EQ(seen.size(), static_cast<size_t>(Reason::kAddressInUse));  // all but kOther
+  // All of a transport: authentication's begin at kAuthenticationFailed.
+  for (const ReasonRow& row : ReasonRows()) {
+    if (row.reason >= Reason::kNoDevice && row.reason < Reason::kAuthenticationFailed) {
+      EXPECT_TRUE(seen.count(row.reason)) << row.text;
+    }
+  }
+}
+
+TEST(RdmaErrorsTest, ErrorsOfOneReasonAreToldApart) {
+  EXPECT_TRUE(BrokeRules(BrokeRulesError("it sent nonsense")));
+  EXPECT_FALSE(BrokeRules(PeerGoneError("the peer died")));
+  EXPECT_FALSE(BrokeRules(TooManyExposedError(16)));
+  EXPECT_TRUE(IsTooManyExposed(TooManyExposedError(16)));
+  EXPECT_FALSE(IsTooManyExposed(MemlockTooLowError(1, 1)));
+}
+
+TEST(RdmaErrorsTest, EachReasonIsFoundByItsNumbers) {
+  for (const ReasonRow& row : ReasonRows()) {
+    EXPECT_EQ(WireNumberOf(row.reason), row.wire) << row.c_name;
+    if (row.wire != 0) {
+      EXPECT_EQ(ReasonOfWire(row.wire), row.reason) << row.c_name;
+    }
+    EXPECT_EQ(TextOf(row.reason), row.text) << row.c_name;
+    if (row.reason == Reason::kNone) continue;
+    const absl::Status status = MakeError(row.reason, "why");
+    EXPECT_EQ(status.code(), row.code) << row.c_name;
+    EXPECT_EQ(ReasonOf(status), row.reason) << row.c_name;
+  }
+  EXPECT_EQ(ReasonOfWire(0), Reason::kNone);
+  EXPECT_EQ(ReasonOfWire(kWireReasonMax + 1), Reason::kNone);
+  EXPECT_EQ(ReasonOf(absl::NotFoundError("")), Reason::kAbsent);
+  EXPECT_EQ(ReasonOf(absl::AlreadyExistsError("")), Reason::kPresent);
 }
 
 TEST(RdmaErrorsTest, TheReasonSurvivesANewMessage) {
@@ -76,13 +107,13 @@ TEST(RdmaErrorsTest, TheReasonSurvivesANewMessage) {
 }
 
 TEST(RdmaErrorsTest, OtherStatusesHaveNoReason) {
-  EXPECT_EQ(ReasonOf(absl::OkStatus()), Reason::kOther);
-  EXPECT_EQ(ReasonOf(absl::UnavailableError("gone")), Reason::kOther);
+  EXPECT_EQ(ReasonOf(absl::OkStatus()), Reason::kNone);
+  EXPECT_EQ(ReasonOf(absl::UnavailableError("gone")), Reason::kNone);
   absl::Status forged = absl::UnavailableError("gone");
-  forged.SetPayload("osprey/rdma.Reason", absl::Cord("99"));
-  EXPECT_EQ(ReasonOf(forged), Reason::kOther);
-  forged.SetPayload("osprey/rdma.Reason", absl::Cord("x"));
-  EXPECT_EQ(ReasonOf(forged), Reason::kOther);
+  forged.SetPayload("osprey/Reason", absl::Cord("99"));
+  EXPECT_EQ(ReasonOf(forged), Reason::kNone);
+  forged.SetPayload("osprey/Reason", absl::Cord("x"));
+  EXPECT_EQ(ReasonOf(forged), Reason::kNone);
 }
 
 }  // namespace

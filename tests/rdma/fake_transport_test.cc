@@ -195,10 +195,10 @@ TEST_F(FakeTransportTest, ConnectFailuresCarryTheirReasons) {
   const ConnectionId id = client_->Connect("rdma://absent:1").value();
   Event event = PollOne(*client_);
   EXPECT_EQ(event.connection, id);
-  EXPECT_EQ(rdma::ReasonOf(event.status), rdma::Reason::kNoListener);
+  EXPECT_EQ(ReasonOf(event.status), Reason::kNoListener);
   ASSERT_TRUE(client_->Connect(kUri).ok());
   server_->Reject(PollOne(*server_).connection, rdma::RejectReason::kTooManyConnections);
-  EXPECT_EQ(rdma::ReasonOf(PollOne(*client_).status), rdma::Reason::kRefused);
+  EXPECT_EQ(ReasonOf(PollOne(*client_).status), Reason::kRefused);
   EXPECT_EQ(PollOne(*server_).kind, Event::Kind::kDisconnected);
 }
 

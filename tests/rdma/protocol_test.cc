@@ -320,11 +320,11 @@ TEST(ProtocolTest, EveryReasonIsAccepted) {
 }
 
 TEST(ProtocolTest, ReasonsKeepTheirNumbers) {
-  EXPECT_EQ(static_cast<uint32_t>(WireReason::kServerFull), 5u);
-  EXPECT_EQ(static_cast<uint32_t>(WireReason::kVersionsUsedUp), 9u);
-  EXPECT_EQ(static_cast<uint32_t>(WireReason::kAuthenticationRequired), 11u);
-  EXPECT_EQ(static_cast<uint32_t>(WireReason::kChainFull), 12u);
-  EXPECT_EQ(static_cast<uint32_t>(WireReason::kDiskFull), kWireReasonMax);
+  EXPECT_EQ(WireNumberOf(Reason::kServerFull), 5u);
+  EXPECT_EQ(WireNumberOf(Reason::kVersionsUsedUp), 9u);
+  EXPECT_EQ(WireNumberOf(Reason::kAuthenticationRequired), 11u);
+  EXPECT_EQ(WireNumberOf(Reason::kChainFull), 12u);
+  EXPECT_EQ(WireNumberOf(Reason::kDiskFull), kWireReasonMax);
   EXPECT_EQ(kWireReasonMax, 13u);
 }
 

@@ -214,7 +214,7 @@ TEST_P(TransportContract, AnAddressInUseIsRefusedAndItsOwnerUndisturbed) {
   Side server(*fixture_), second(*fixture_), client(*fixture_);
   const std::string uri = Listen(server);
   const absl::StatusOr<std::string> again = second.transport().Listen(uri, 2);
-  EXPECT_EQ(ReasonOf(again.status()), Reason::kAddressInUse) << again.status();
+  EXPECT_TRUE(absl::IsAlreadyExists(again.status())) << again.status();
   Join(server, client, uri);
 }
 

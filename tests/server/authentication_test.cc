@@ -18,7 +18,6 @@ namespace osprey::server {
 namespace {
 
 using rdma::Opcode;
-using rdma::WireReason;
 
 rdma::AuthKey::Pointer Key(char of = 'k') {
   return rdma::AuthKey::FromBytes(std::string(32, of)).value();
@@ -93,7 +92,7 @@ TEST_F(ServerAuthenticationTest, AWrongKeyIsRefusedAndCounted) {
   SayHello(client);
   client.Respond(*Key('x'));
   server_.Settle();
-  EXPECT_EQ(client.refused(), WireReason::kAuthenticationFailed);
+  EXPECT_EQ(client.refused(), Reason::kAuthenticationFailed);
   EXPECT_TRUE(client.disconnected());
   EXPECT_FALSE(client.welcomed());
   EXPECT_EQ(refused(), 1u);
@@ -112,7 +111,7 @@ TEST_F(ServerAuthenticationTest, EveryBitOfTheResponseMustBeRight) {
     response[byte] = static_cast<char>(response[byte] ^ (1 << byte % 8));
     client.Send(response);
     server_.Settle();
-    EXPECT_EQ(client.refused(), WireReason::kAuthenticationFailed) << byte;
+    EXPECT_EQ(client.refused(), Reason::kAuthenticationFailed) << byte;
   }
 }
 
@@ -127,7 +126,7 @@ TEST_F(ServerAuthenticationTest, ReplayedResponseIsRefused) {
   EXPECT_NE(thief.nonces().server, client.nonces().server);
   thief.Send(overheard);
   server_.Settle();
-  EXPECT_EQ(thief.refused(), WireReason::kAuthenticationFailed);
+  EXPECT_EQ(thief.refused(), Reason::kAuthenticationFailed);
 }
 
 TEST_F(ServerAuthenticationTest, AResponseIsForItsOwnHelloOnly) {
@@ -145,7 +144,7 @@ TEST_F(ServerAuthenticationTest, AResponseIsForItsOwnHelloOnly) {
   std::memcpy(&response[sizeof(rdma::FrameHeader) + 32], proof.data(), proof.size());
   client.Send(response);
   server_.Settle();
-  EXPECT_EQ(client.refused(), WireReason::kAuthenticationFailed);
+  EXPECT_EQ(client.refused(), Reason::kAuthenticationFailed);
   EXPECT_FALSE(victim.disconnected());
 }
 
@@ -175,7 +174,7 @@ TEST_F(ServerAuthenticationTest, RequestBeforeResponseFailsAsUnauthenticated) {
     header.sequence = opcode == Opcode::kDisconnectNotice ? 0 : 1;
     client.Send({reinterpret_cast<const char*>(&header), sizeof(header)});
     server_.Settle();
-    EXPECT_EQ(client.refused(), WireReason::kAuthenticationRequired);
+    EXPECT_EQ(client.refused(), Reason::kAuthenticationRequired);
     EXPECT_EQ(client.replies(), 0u);
     EXPECT_TRUE(client.disconnected());
   }
@@ -282,7 +281,7 @@ TEST(ServerAdmissionInEngineTest, UnauthenticatedPeersAreLimitedAndClientsContin
   for (const auto& stranger : unauthenticated) {
     if (stranger->connected()) ++connected;
     if (!stranger->connected()) {
-      EXPECT_EQ(rdma::ReasonOf(stranger->why_disconnected()), rdma::Reason::kRefused);
+      EXPECT_EQ(ReasonOf(stranger->why_disconnected()), Reason::kRefused);
     }
   }
   EXPECT_EQ(connected, limits.unauthenticated_per_source_max());

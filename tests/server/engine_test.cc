@@ -215,7 +215,7 @@ TEST(ServerEngineTest, ConnectionAboveTheLimitIsRefusedUntilOneCloses) {
   third.Connect();
   server.Settle();
   ASSERT_TRUE(third.disconnected());
-  EXPECT_EQ(rdma::ReasonOf(third.why_disconnected()), rdma::Reason::kRefused);
+  EXPECT_EQ(ReasonOf(third.why_disconnected()), Reason::kRefused);
   EXPECT_EQ(server.counters().connections_rejected, 1);
   EXPECT_EQ(server.engine().connections(), 2);
   first.reset();

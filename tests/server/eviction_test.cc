@@ -223,7 +223,7 @@ TEST(ServerEvictionTest, AValueThatLeasesKeepOutIsRefusedInTheEnd) {
   const std::optional<RawReply> reply = client.TakeReply();
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->code, StatusCode::kResourceExhausted);
-  EXPECT_EQ(reply->reason, rdma::WireReason::kServerFull);
+  EXPECT_EQ(reply->reason, Reason::kServerFull);
   EXPECT_TRUE(server.Stored("first") == Large(3 << 20));
 }
 

@@ -92,7 +92,7 @@ TEST(ServerExpiryTest, ExpireAndPersistTellVersionAndExpiry) {
     EXPECT_EQ(touch.body.expiry, expire.body.expiry);
     const RawReply wrong = client.Ask(client.ExpireFrame(++sequence, "key", 1, version + 1));
     EXPECT_EQ(wrong.code, StatusCode::kFailedPrecondition);
-    EXPECT_EQ(wrong.reason, rdma::WireReason::kWrongVersion);
+    EXPECT_EQ(wrong.reason, Reason::kWrongVersion);
     EXPECT_EQ(wrong.body.version, version);
     const RawReply persist = client.Ask(client.ExpireFrame(++sequence, "key", 0, version));
     EXPECT_EQ(persist.code, StatusCode::kOk);

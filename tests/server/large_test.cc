@@ -16,7 +16,6 @@ namespace osprey::server {
 namespace {
 
 using absl::StatusCode;
-using rdma::WireReason;
 
 // --- Rendezvous ----------------------------------------------------------------------------------
 
@@ -138,7 +137,7 @@ TEST(ServerRendezvousTest, ABufferThatChangesWhileItIsReadIsNotWrittenHalfNewHal
     } else {
       ++refused;
       EXPECT_EQ(reply.code, StatusCode::kDataLoss);
-      EXPECT_EQ(reply.reason, WireReason::kValueChanged);
+      EXPECT_EQ(reply.reason, Reason::kValueChanged);
       EXPECT_EQ(stored, "before") << change_at;
     }
     EXPECT_FALSE(client.disconnected());
@@ -162,7 +161,7 @@ TEST(ServerRendezvousTest, ABufferThatWasReusedIsNotTakenForTheValue) {
   std::memcpy(client.value_memory(), reused.data(), reused.size());
   server.network().HoldReads(server_end, false);
   server.Settle();
-  EXPECT_EQ(client.TakeReply()->reason, WireReason::kValueChanged);
+  EXPECT_EQ(client.TakeReply()->reason, Reason::kValueChanged);
   EXPECT_EQ(server.Stored("key"), "before");
   EXPECT_EQ(server.counters().rendezvous_aborted, 1);
 }
@@ -256,7 +255,7 @@ TEST(ServerRendezvousTest, AClientHoldsLittleOfTheRegionHoweverManyValuesItAnnou
     const RawReply reply = *slow.TakeReply();
     EXPECT_EQ(reply.code == StatusCode::kOk,
               server.Stored(absl::StrCat("key", reply.sequence)).has_value());
-    EXPECT_TRUE(reply.code == StatusCode::kOk || reply.reason == WireReason::kServerFull);
+    EXPECT_TRUE(reply.code == StatusCode::kOk || reply.reason == Reason::kServerFull);
   }
   EXPECT_TRUE(server.Stored("key1") == value);
   EXPECT_TRUE(server.Stored("other") == value);
@@ -346,7 +345,7 @@ TEST(ServerLongAppendTest, OneWithAConditionIsRefusedWhenTheVersionChanges) {
   server.engine().Poll(server.now());
   other.Send(other.PutFrame(1, "key", "value"));
   server.Settle();
-  EXPECT_EQ(client.TakeReply()->reason, WireReason::kWrongVersion);
+  EXPECT_EQ(client.TakeReply()->reason, Reason::kWrongVersion);
   EXPECT_EQ(server.Stored("key"), "value");
 }
 
@@ -380,7 +379,7 @@ TEST(ServerLongAppendTest, AppendWithoutSpaceForTheCopyKeepsTheValue) {
   client.Establish();
   const std::string value = Large(2 << 20);
   ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
-  EXPECT_EQ(client.Ask(client.AppendFrame(2, "key", "!")).reason, WireReason::kServerFull);
+  EXPECT_EQ(client.Ask(client.AppendFrame(2, "key", "!")).reason, Reason::kServerFull);
   EXPECT_TRUE(server.Stored("key") == value);
 }
 
@@ -492,7 +491,7 @@ int FillByRendezvous(RawClient& client, uint64_t& sequence, size_t bytes) {
     const RawReply reply =
         client.Ask(client.RendezvousFrame(++sequence, absl::StrCat("key", i), Large(bytes)));
     if (reply.code == StatusCode::kOk) continue;
-    EXPECT_EQ(reply.reason, WireReason::kServerFull);
+    EXPECT_EQ(reply.reason, Reason::kServerFull);
     return i;
   }
   return 0;
@@ -532,7 +531,7 @@ TEST(ServerFullTest, WhatIsStoredStaysWritableWithValuesOfItsLength) {
     for (int i = 0; i < stored / 3 * 3; ++i)
       ASSERT_TRUE(server.Stored(absl::StrCat("key", i)) == Large(bytes, 'c')) << i;
     EXPECT_EQ(one.Ask(one.RendezvousFrame(++sequence, "more", Large(bytes))).reason,
-              WireReason::kServerFull);
+              Reason::kServerFull);
   }
 }
 

@@ -16,7 +16,6 @@ namespace {
 using absl::StatusCode;
 using rdma::Opcode;
 using rdma::WireCondition;
-using rdma::WireReason;
 
 // --- Increment -----------------------------------------------------------------------------------
 
@@ -45,7 +44,7 @@ TEST(ServerIncrementTest, TheEndsOfTheRangeAreReachedAndNotPassed) {
   EXPECT_EQ(client.Ask(client.IncrementFrame(1, "n", INT64_MAX)).data, "9223372036854775807");
   const RawReply over = client.Ask(client.IncrementFrame(2, "n", 1));
   EXPECT_EQ(over.code, StatusCode::kOutOfRange);
-  EXPECT_EQ(over.reason, WireReason::kOverflow);
+  EXPECT_EQ(over.reason, Reason::kOverflow);
   EXPECT_NE(over.body.version, 0);
   EXPECT_EQ(server.Stored("n"), "9223372036854775807");
   ASSERT_EQ(client.Ask(client.PutFrame(3, "n", "-9223372036854775808")).code, StatusCode::kOk);
@@ -63,7 +62,7 @@ TEST(ServerIncrementTest, AValueThatIsNoNumberStaysAsItIs) {
     const uint64_t version = client.Ask(client.PutFrame(++sequence, "n", text)).body.version;
     const RawReply reply = client.Ask(client.IncrementFrame(++sequence, "n", 1));
     EXPECT_EQ(reply.code, StatusCode::kFailedPrecondition);
-    EXPECT_EQ(reply.reason, WireReason::kNotANumber);
+    EXPECT_EQ(reply.reason, Reason::kNotANumber);
     EXPECT_EQ(reply.body.version, version);
     EXPECT_LT(reply.data.size(), 300);
     EXPECT_EQ(server.Stored("n"), text);
@@ -78,7 +77,7 @@ TEST(ServerIncrementTest, ItsConditionIsChecked) {
   const uint64_t version = client.Ask(client.IncrementFrame(2, "n", 1)).body.version;
   const RawReply wrong = client.Ask(client.IncrementFrame(3, "n", 1, version + 1));
   EXPECT_EQ(wrong.code, StatusCode::kFailedPrecondition);
-  EXPECT_EQ(wrong.reason, WireReason::kWrongVersion);
+  EXPECT_EQ(wrong.reason, Reason::kWrongVersion);
   EXPECT_EQ(wrong.body.version, version);
   EXPECT_EQ(client.Ask(client.IncrementFrame(4, "n", 1, version)).data, "2");
 }
@@ -112,7 +111,7 @@ TEST(ServerIncrementTest, ARefusalIsRememberedWithItsReason) {
   ASSERT_EQ(client.Ask(client.PutFrame(3, "n", "1")).code, StatusCode::kOk);
   const RawReply again = client.Ask(client.IncrementFrame(2, "n", 5));
   EXPECT_EQ(again.code, StatusCode::kFailedPrecondition);
-  EXPECT_EQ(again.reason, WireReason::kNotANumber);
+  EXPECT_EQ(again.reason, Reason::kNotANumber);
   EXPECT_EQ(again.body.version, first.body.version);
   EXPECT_FALSE(again.data.empty());
   EXPECT_EQ(server.Stored("n"), "1");
@@ -160,7 +159,7 @@ TEST(ServerAppendTest, ItsConditionIsChecked) {
   const uint64_t version = client.Ask(client.AppendFrame(2, "log", "a")).body.version;
   const RawReply wrong = client.Ask(client.AppendFrame(3, "log", "b", version + 1));
   EXPECT_EQ(wrong.code, StatusCode::kFailedPrecondition);
-  EXPECT_EQ(wrong.reason, WireReason::kWrongVersion);
+  EXPECT_EQ(wrong.reason, Reason::kWrongVersion);
   EXPECT_EQ(client.Ask(client.AppendFrame(4, "log", "b", version)).body.value_length, 2);
   EXPECT_EQ(server.Stored("log"), "ab");
 }
@@ -186,7 +185,7 @@ TEST(ServerAppendTest, AValueDoesNotGrowBeyondItsBound) {
   ASSERT_EQ(client.Ask(client.AppendFrame(1, "log", std::string(1500, 'x'))).code, StatusCode::kOk);
   const RawReply reply = client.Ask(client.AppendFrame(2, "log", std::string(501, 'y')));
   EXPECT_EQ(reply.code, StatusCode::kInvalidArgument);
-  EXPECT_EQ(reply.reason, WireReason::kValueTooLong);
+  EXPECT_EQ(reply.reason, Reason::kValueTooLong);
   EXPECT_NE(reply.data.find("2000"), std::string::npos);
   EXPECT_EQ(server.Stored("log"), std::string(1500, 'x'));
   EXPECT_EQ(client.Ask(client.AppendFrame(3, "log", std::string(500, 'y'))).code, StatusCode::kOk);
@@ -465,23 +464,23 @@ TEST(ServerReasonTest, EachRefusalHasItsOwn) {
   RawClient client(server);
   client.Establish();
   const RawReply ok = client.Ask(client.PutFrame(1, "key", "one"));
-  EXPECT_EQ(ok.reason, WireReason::kNone);
+  EXPECT_EQ(ok.reason, Reason::kNone);
   EXPECT_EQ(client.Ask(client.PutIfFrame(2, "key", "two", WireCondition::kVersionIs, 77)).reason,
-            WireReason::kWrongVersion);
+            Reason::kWrongVersion);
   EXPECT_EQ(client.Ask(client.PutIfFrame(3, "key", "two", WireCondition::kAbsent, 0)).reason,
-            WireReason::kNone);
+            Reason::kNone);
   EXPECT_EQ(client.Ask(client.PutFrame(4, "key", std::string(2001, 'x'))).reason,
-            WireReason::kValueTooLong);
+            Reason::kValueTooLong);
   EXPECT_EQ(client.Ask(client.RendezvousFrame(5, "key", std::string(2001, 'x'))).reason,
-            WireReason::kValueTooLong);
+            Reason::kValueTooLong);
   const std::string changed = client.RendezvousFrame(6, "key", std::string(1000, 'x'));
   client.value_memory()[500] ^= std::byte{1};
-  EXPECT_EQ(client.Ask(changed).reason, WireReason::kValueChanged);
+  EXPECT_EQ(client.Ask(changed).reason, Reason::kValueChanged);
   ASSERT_EQ(client.Ask(client.PutFrame(6 + kResultsKept, "key", "two")).code, StatusCode::kOk);
-  EXPECT_EQ(client.Ask(client.PutFrame(6, "key", "one")).reason, WireReason::kForgotten);
+  EXPECT_EQ(client.Ask(client.PutFrame(6, "key", "one")).reason, Reason::kForgotten);
   server.engine().Stop(server.now());
   server.Settle();
-  EXPECT_EQ(client.Ask(client.PutFrame(500, "key", "three")).reason, WireReason::kShuttingDown);
+  EXPECT_EQ(client.Ask(client.PutFrame(500, "key", "three")).reason, Reason::kShuttingDown);
 }
 
 TEST(ServerReasonTest, FullChainHasItsOwnReason) {
@@ -497,7 +496,7 @@ TEST(ServerReasonTest, FullChainHasItsOwnReason) {
     last = client.Ask(client.PutFrame(++sequence, key, "v"));
   }
   EXPECT_EQ(last.code, StatusCode::kResourceExhausted);
-  EXPECT_EQ(last.reason, WireReason::kChainFull);
+  EXPECT_EQ(last.reason, Reason::kChainFull);
   EXPECT_EQ(last.data, "too many keys share this key's line of the index; nothing was changed");
   EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "another", "v")).code, StatusCode::kOk);
 }
@@ -510,7 +509,7 @@ TEST(ServerReasonTest, ExhaustedVersionsHaveTheirOwnReason) {
   client.Establish();
   const RawReply reply = client.Ask(client.PutFrame(1, "key", "value"));
   EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
-  EXPECT_EQ(reply.reason, WireReason::kVersionsUsedUp);
+  EXPECT_EQ(reply.reason, Reason::kVersionsUsedUp);
 }
 
 }  // namespace

@@ -451,7 +451,7 @@ TEST(ServerStopTest, NewConnectionsAreRefused) {
   late.Connect();
   server.Settle();
   ASSERT_TRUE(late.disconnected());
-  EXPECT_EQ(rdma::ReasonOf(late.why_disconnected()), rdma::Reason::kShuttingDown);
+  EXPECT_EQ(ReasonOf(late.why_disconnected()), Reason::kShuttingDown);
   EXPECT_TRUE(silent.disconnected());
 }
 
@@ -527,10 +527,10 @@ TEST(ServerIncarnationTest, AConditionLearnedInAnotherIncarnationIsNotMet) {
     ASSERT_EQ(lock.code, StatusCode::kOk);
     for (uint64_t version : learned) {
       EXPECT_EQ(client.Ask(client.DeleteFrame(++sequence, "lock", version)).reason,
-                rdma::WireReason::kWrongVersion);
+                Reason::kWrongVersion);
       const std::string put = client.PutIfFrame(++sequence, "lock", "another",
                                                 rdma::WireCondition::kVersionIs, version);
-      EXPECT_EQ(client.Ask(put).reason, rdma::WireReason::kWrongVersion);
+      EXPECT_EQ(client.Ask(put).reason, Reason::kWrongVersion);
     }
     EXPECT_EQ(server.Stored("lock"), "owner");
     learned.push_back(lock.body.version);

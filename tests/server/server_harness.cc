@@ -281,7 +281,7 @@ void RawClient::Take(Bytes frame) {
       return;
     case rdma::Opcode::kRefused:
       EXPECT_FALSE(refused_.has_value());
-      refused_ = static_cast<rdma::WireReason>(rdma::ParseRefused(frame).value().reason);
+      refused_ = ReasonOfWire(rdma::ParseRefused(frame).value().reason);
       return;
     case rdma::Opcode::kReply:
       ++reply_frames_;
@@ -308,8 +308,7 @@ void RawClient::TakeReply(const rdma::FrameHeader& header, Bytes frame) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(header.session, session_);
   replies_.push_back({header.sequence, static_cast<absl::StatusCode>(reply->body.status),
-                      static_cast<rdma::WireReason>(reply->body.reason), reply->body,
-                      Join({reply->data})});
+                      ReasonOfWire(reply->body.reason), reply->body, Join({reply->data})});
 }
 
 // --- Frames --------------------------------------------------------------------------------------

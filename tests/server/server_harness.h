@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "index/writer/table.h"
 #include "rdma/authentication.h"
+#include "rdma/reasons.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 #include "server/engine/engine.h"
@@ -129,7 +130,7 @@ class ServerHarness {
 struct RawReply {
   uint64_t sequence = 0;
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  rdma::WireReason reason = rdma::WireReason::kNone;
+  Reason reason = Reason::kNone;
   rdma::ReplyBody body;
   std::string data;
 };
@@ -190,7 +191,7 @@ class RawClient {
   const rdma::Nonces& nonces() const { return nonces_; }
   const rdma::HelloBody& hello() const { return hello_; }  // as it was sent last
   // The reason of the server's refusal, if any.
-  std::optional<rdma::WireReason> refused() const { return refused_; }
+  std::optional<Reason> refused() const { return refused_; }
   uint64_t session() const { return session_; }
   rdma::ConnectionId id() const { return id_; }
   rdma::Transport& transport() { return *transport_; }
@@ -219,7 +220,7 @@ class RawClient {
   std::optional<absl::Status> read_;
   std::optional<rdma::WelcomeBody> welcome_;
   std::optional<rdma::ChallengeBody> challenge_;
-  std::optional<rdma::WireReason> refused_;
+  std::optional<Reason> refused_;
   rdma::HelloBody hello_;
   rdma::Nonces nonces_;
   uint64_t session_ = 0;

@@ -23,8 +23,8 @@ class SessionsTest : public testing::Test {
 TEST(ResultWindowTest, RemembersAnswersAndForgetsThemAtTheWindowsEnd) {
   ResultWindow window;
   EXPECT_EQ(window.Find(1).seen, ResultWindow::Seen::kNew);
-  window.Remember(1, {absl::StatusCode::kAlreadyExists, 17, 18, 19, 20, true, false,
-                      rdma::WireReason::kOverflow});
+  window.Remember(
+      1, {absl::StatusCode::kAlreadyExists, 17, 18, 19, 20, true, false, Reason::kOverflow});
   EXPECT_EQ(window.Find(1).seen, ResultWindow::Seen::kAnswered);
   EXPECT_EQ(window.Find(1).result.code, absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(window.Find(1).result.version, 17);
@@ -32,7 +32,7 @@ TEST(ResultWindowTest, RemembersAnswersAndForgetsThemAtTheWindowsEnd) {
   EXPECT_EQ(window.Find(1).result.value_length, 19);
   EXPECT_EQ(window.Find(1).result.number, 20);
   EXPECT_TRUE(window.Find(1).result.has_number);
-  EXPECT_EQ(window.Find(1).result.reason, rdma::WireReason::kOverflow);
+  EXPECT_EQ(window.Find(1).result.reason, Reason::kOverflow);
 
   window.Remember(kResultsKept, {absl::StatusCode::kOk, 2, 0});
   EXPECT_EQ(window.Find(1).seen, ResultWindow::Seen::kAnswered);

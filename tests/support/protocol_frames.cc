@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
+#include "rdma/reasons.h"
 #include "rdma/wire/batch.h"
 #include "tests/support/parse_request.h"
 
@@ -63,7 +64,7 @@ ResponseBody AnyResponse() {
 
 RefusedBody AnyRefused() {
   RefusedBody body;
-  body.reason = static_cast<uint32_t>(WireReason::kAuthenticationRequired);
+  body.reason = WireNumberOf(Reason::kAuthenticationRequired);
   return body;
 }
 
@@ -199,7 +200,7 @@ ReplyBody AnyRefusal() {
   body.status = static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition);
   body.version = 0xE1;
   body.data_length = 3;
-  body.reason = static_cast<uint32_t>(WireReason::kWrongVersion);
+  body.reason = WireNumberOf(Reason::kWrongVersion);
   return body;
 }
 

@@ -143,7 +143,7 @@ void Connection::AdvanceWrites(absl::Time now) {
 }
 
 Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Time now) {
-  const bool broke_rules = rdma::ReasonOf(status) == rdma::Reason::kBrokeRules;
+  const bool broke_rules = rdma::BrokeRules(status);
   lifecycle_.Close(broke_rules ? CloseReason::kMalformed : CloseReason::kPeer, status.message());
   // Every READ has ended, so the reserved space can be returned.
   writes_.End();

@@ -118,8 +118,7 @@ void Handshake::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return lifecycle_.Malformed(header.status().message());
   if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kResponse))
-    return Refuse(rdma::WireReason::kAuthenticationRequired, "it did not answer the challenge",
-                  now);
+    return Refuse(Reason::kAuthenticationRequired, "it did not answer the challenge", now);
   const absl::StatusOr<rdma::ResponseBody> response = rdma::ParseResponse(frame);
   if (!response.ok()) return lifecycle_.Malformed(response.status().message());
   rdma::Nonces& nonces = exchange_->nonces;
@@ -129,16 +128,16 @@ void Handshake::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   const rdma::Proof right =
       rdma::ClientProof(*shared_.key, nonces, rdma::BodyBytes(exchange_->hello));
   if (!rdma::SameProof(claimed, right))
-    return Refuse(rdma::WireReason::kAuthenticationFailed, "its key is not this server's", now);
+    return Refuse(Reason::kAuthenticationFailed, "its key is not this server's", now);
   ticket_.Known();
   Proceed(exchange_->hello, now);
 }
 
 // Sends the client a Refused, once, and closes.
-void Handshake::Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now) {
+void Handshake::Refuse(Reason reason, absl::string_view detail, absl::Time now) {
   ++shared_.counters.authentication_failures;
   rdma::RefusedBody body;
-  body.reason = static_cast<uint32_t>(reason);
+  body.reason = WireNumberOf(reason);
   const rdma::Message<rdma::RefusedBody> refused(rdma::Opcode::kRefused, 0, 0, body, 0);
   replies_.SendOrQueue({refused.bytes()}, now);
   lifecycle_.Close(CloseReason::kUnauthenticated, detail);

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "rdma/authentication.h"
+#include "rdma/reasons.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 #include "server/engine/connection/lifecycle.h"
@@ -70,7 +71,7 @@ class Handshake {
   void TakeHello(rdma::FrameBytes frame, absl::Time now);
   void SendChallenge(const rdma::HelloBody& hello, absl::Time now);
   void TakeResponse(rdma::FrameBytes frame, absl::Time now);
-  void Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now);
+  void Refuse(Reason reason, absl::string_view detail, absl::Time now);
   void Proceed(const rdma::HelloBody& hello, absl::Time now);
   void Welcome(bool resumed, absl::Time now);
 

@@ -53,11 +53,10 @@ void RequestExecutor::AnswerAgain(uint64_t sequence, absl::Time now) {
     return replies_.Reply(sequence, AnswerOf(known.result), now);
   }
   ++shared_.counters.writes_forgotten;
-  replies_.Reply(
-      sequence,
-      AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
-               rdma::WireReason::kForgotten),
-      now);
+  replies_.Reply(sequence,
+                 AnswerOf(absl::StatusCode::kUnknown,
+                          "the answer to this write is no longer remembered", Reason::kForgotten),
+                 now);
 }
 
 // True if the server is about to end and starts no new work.
@@ -70,7 +69,7 @@ inline bool RequestExecutor::Refused(uint64_t sequence, absl::Time now) {
 void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
   replies_.Reply(sequence,
                  AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
-                          rdma::WireReason::kShuttingDown),
+                          Reason::kShuttingDown),
                  now);
 }
 

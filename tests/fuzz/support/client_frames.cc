@@ -114,7 +114,7 @@ std::pair<rdma::ReplyBody, std::string> AnyReply(fuzz::Input& input, fuzz::Hosti
     data = input.Text(200);
   }
   if (body.value_length > data.size()) body.lease_ms = input.Byte();
-  if (body.status != 0) body.reason = input.Byte() % (rdma::kWireReasonMax + 1);
+  if (body.status != 0) body.reason = input.Byte() % (kWireReasonMax + 1);
   return {body, data};
 }
 

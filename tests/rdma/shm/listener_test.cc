@@ -189,15 +189,15 @@ TEST_P(ShmListenerTest, TheSocketGoesWithItsServerAndTheLockStays) {
 TEST_P(ShmListenerTest, ALivingServerKeepsItsPathWhicheverFileIsDeleted) {
   Side server(*fixture_), second(*fixture_), client(*fixture_);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
-  EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
+  EXPECT_TRUE(absl::IsAlreadyExists(ListenStatus(second, Path("a"))));
   std::filesystem::remove(Path("a.lock"));  // now only the socket shows a live server
-  EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
+  EXPECT_TRUE(absl::IsAlreadyExists(ListenStatus(second, Path("a"))));
   Join(server, client, "shm://" + Path("a"));
 
   Side third(*fixture_);
   ASSERT_TRUE(ListenStatus(third, Path("b")).ok());
   std::filesystem::remove(Path("b"));  // now only the lock shows it
-  EXPECT_EQ(ReasonOf(ListenStatus(second, Path("b"))), Reason::kAddressInUse);
+  EXPECT_TRUE(absl::IsAlreadyExists(ListenStatus(second, Path("b"))));
 }
 
 TEST_P(ShmListenerTest, TheSocketOfAKilledServerIsReplaced) {
@@ -267,7 +267,7 @@ TEST_P(ShmListenerTest, ConnectingToWhatIsNoOspreySaysSo) {
   ASSERT_EQ(bind(stream.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ASSERT_EQ(listen(stream.get(), 1), 0);
   EXPECT_EQ(ReasonOf(ConnectStatus(client, Path("stream"))), Reason::kNotOsprey);
-  EXPECT_EQ(ReasonOf(ListenStatus(client, Path("stream"))), Reason::kAddressInUse);
+  EXPECT_TRUE(absl::IsAlreadyExists(ListenStatus(client, Path("stream"))));
 }
 
 TEST_P(ShmListenerTest, ARelativePathIsMadeAbsoluteInTheReadyUri) {

@@ -254,7 +254,7 @@ TEST_F(CheckpointTest, ImpossibleEntriesAreDamage) {
   put.client = 7;
   put.result = wal::EntryResult{17, 0, 0, 0, 0, 0, 0};
   EXPECT_THAT(why(put), HasSubstr("a result has the status 17"));
-  put.result = wal::EntryResult{0, rdma::kWireReasonMax + 1, 0, 0, 0, 0, 0};
+  put.result = wal::EntryResult{0, kWireReasonMax + 1, 0, 0, 0, 0, 0};
   EXPECT_THAT(why(put), HasSubstr("a result has the reason"));
   wal::Entry session;
   session.kind = wal::EntryKind::kSessionBegin;
@@ -267,7 +267,7 @@ SessionImage SomeImage() {
   SessionImage image{0x1122, {}};
   Result result;
   result.code = absl::StatusCode::kOutOfRange;
-  result.reason = rdma::WireReason::kOverflow;
+  result.reason = Reason::kOverflow;
   result.version = 1;
   result.slot = 2;
   result.value_length = 3;
@@ -287,7 +287,7 @@ TEST(SessionBytesTest, SessionComesBackFromItsBytes) {
   ASSERT_EQ(image.results.size(), 2u);
   EXPECT_EQ(image.results[0].first, 8u);
   EXPECT_EQ(image.results[0].second.code, absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(image.results[0].second.reason, rdma::WireReason::kOverflow);
+  EXPECT_EQ(image.results[0].second.reason, Reason::kOverflow);
   EXPECT_EQ(image.results[0].second.number, -4);
   EXPECT_EQ(EncodeSession(image), bytes);
 }

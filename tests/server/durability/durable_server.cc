@@ -242,7 +242,7 @@ void DurableServer::Remember(const wal::Entry& entry) {
   result.expiry = entry.expiry;
   if (entry.result.has_value()) {
     result.code = static_cast<absl::StatusCode>(entry.result->status);
-    result.reason = static_cast<rdma::WireReason>(entry.result->reason);
+    result.reason = ReasonOfWire(entry.result->reason);
     result.version = entry.result->version;
     result.number = entry.result->number;
     result.has_number = entry.has_number;

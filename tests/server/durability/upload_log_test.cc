@@ -289,7 +289,7 @@ class SmallDiskTest : public UploadLogTest {
   }
   void ExpectRefused(const RawReply& reply) {
     EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
-    EXPECT_EQ(reply.reason, rdma::WireReason::kDiskFull);
+    EXPECT_EQ(reply.reason, Reason::kDiskFull);
     EXPECT_THAT(reply.data, HasSubstr("does not fit on the disk; nothing was changed"));
   }
 
@@ -357,7 +357,7 @@ TEST_P(SmallDiskTest, ADiskThatFillsAtOnceRefusesWritesAtOnce) {
     reply = client_->Ask(client_->PutFrame(next_sequence(), "key", std::string(8000, 'v')));
   } while (reply.code == StatusCode::kOk && ++taken < 4000);
   EXPECT_EQ(reply.code, StatusCode::kResourceExhausted) << taken;
-  EXPECT_EQ(reply.reason, rdma::WireReason::kDiskFull);
+  EXPECT_EQ(reply.reason, Reason::kDiskFull);
   EXPECT_GT(taken, 100);
   EXPECT_TRUE(durability_->Commit().ok());
   capacity_ = UINT64_MAX / 2;

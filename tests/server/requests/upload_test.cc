@@ -16,7 +16,6 @@ namespace osprey::server {
 namespace {
 
 using absl::StatusCode;
-using rdma::WireReason;
 
 // Of eight READs and of three.
 constexpr size_t kLongBytes = 1000000;
@@ -115,7 +114,7 @@ TEST_P(UploadTest, AFullDiskRefusesAPutBeforeItsFirstByte) {
   log_.begin_error = absl::ResourceExhaustedError("the disk is full");
   const RawReply reply = client_->Ask(PutFrame("key", Large(kLongBytes)));
   EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
-  EXPECT_EQ(reply.reason, WireReason::kDiskFull);
+  EXPECT_EQ(reply.reason, Reason::kDiskFull);
   EXPECT_EQ(reply.data, "the disk is full");
   EXPECT_EQ(server_->counters().rendezvous_reads, 0u);
   EXPECT_EQ(ItemBytes(), before);
@@ -130,7 +129,7 @@ TEST_P(UploadTest, AFullDiskRefusesAnAppendBeforeItsFirstByte) {
   log_.begin_error = absl::ResourceExhaustedError("the disk is full");
   const RawReply reply = client_->Ask(AppendFrame("key"));
   EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
-  EXPECT_EQ(reply.reason, WireReason::kDiskFull);
+  EXPECT_EQ(reply.reason, Reason::kDiskFull);
   EXPECT_EQ(log_.uploaded_bytes(), uploaded);
   EXPECT_EQ(ItemBytes(), before);
   EXPECT_TRUE(server_->Stored("key") == Large(kLongBytes));
@@ -146,7 +145,7 @@ TEST_P(UploadTest, AnUploadThatTheLogRefusesLeavesNothing) {
   for (const std::string& frame : {PutFrame("key", Large(kLongBytes)), AppendFrame("key")}) {
     const RawReply reply = client_->Ask(frame);
     EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
-    EXPECT_EQ(reply.reason, WireReason::kDiskFull);
+    EXPECT_EQ(reply.reason, Reason::kDiskFull);
     EXPECT_EQ(ItemBytes(), before);
     EXPECT_EQ(log_.uploads(), 0);
   }
@@ -182,7 +181,7 @@ TEST_P(UploadTest, AConnectionThatBreaksLeavesNothingOfItsUploads) {
 TEST_P(UploadTest, AValueThatIsNotThePromisedOneIsNotPut) {
   const std::string frame = PutFrame("key", Large(kLongBytes));
   client_->value_memory()[kLongBytes / 2] ^= std::byte{1};
-  EXPECT_EQ(client_->Ask(frame).reason, WireReason::kValueChanged);
+  EXPECT_EQ(client_->Ask(frame).reason, Reason::kValueChanged);
   EXPECT_EQ(log_.uploaded_bytes(), kLongBytes);
   EXPECT_EQ(log_.uploads(), 0);
   EXPECT_EQ(server_->Stored("key"), std::nullopt);
