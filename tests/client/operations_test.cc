@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 rdma::ReplyBody Answer(absl::StatusCode code, Reason reason = Reason::kNone, uint64_t version = 0) {
   rdma::ReplyBody body;
   body.status = static_cast<uint32_t>(code);
-  body.reason = static_cast<uint32_t>(reason);
+  body.reason = WireNumberOf(reason);
   body.version = version;
   return body;
 }
