@@ -85,14 +85,13 @@ uint64_t Unused(const StatsInput& input, size_t) {
 // --- The table
 
 constexpr char kMemoryHelp[] =
-    "Bytes of the table's memory by use; together they are --memory, but for rounding.";
+    "Bytes of the table's memory by use; their sum is --memory, but for rounding.";
 constexpr char kRequestsHelp[] =
-    "Requests executed or refused, by kind. A get is one by message, a reader's last resort: the "
+    "Requests executed or refused, by kind. A get is one by message, a client's last resort: the "
     "server does not see READs.";
-constexpr char kRejectedHelp[] = "Connections refused since a bound was reached, by which one.";
-constexpr char kClosedHelp[] = "Connections that have ended, by the reason.";
-constexpr char kClientGetsHelp[] =
-    "GETs that clients made, as they report them, by what they ended with.";
+constexpr char kRejectedHelp[] = "Connections refused at a bound, by the bound.";
+constexpr char kClosedHelp[] = "Connections closed, by reason.";
+constexpr char kClientGetsHelp[] = "GETs of clients, as they report them, by result.";
 constexpr char kAnswersHelp[] = "Answers given to requests, by status.";
 
 using Count = uint64_t (*)(const StatsInput&, size_t);
@@ -153,12 +152,11 @@ void AddTable(std::vector<MetricRow>& figures) {
   figures.insert(
       figures.end(),
       {Gauge("keys", "items", "Keys stored.", OfTable<&Table::keys>),
-       Gauge("keys_inline", "items_inline", "Of the keys, those that lie in the index itself.",
+       Gauge("keys_inline", "items_inline", "Keys stored in the index itself.",
              OfTable<&Table::inline_keys>),
-       Gauge("keys_expiring", "items_expiring", "Of the keys, those that have a time to live.",
+       Gauge("keys_expiring", "items_expiring", "Keys with a time to live.",
              OfTable<&Table::expiring_keys>),
-       Counter("expiries", "expiries_total", "Keys ended because their time was up.",
-               OfTable<&Table::expiries>),
+       Counter("expiries", "expiries_total", "Keys that expired.", OfTable<&Table::expiries>),
        Gauge("key_bytes", "key_bytes", "Bytes of all keys stored.", OfTable<&Table::key_bytes>),
        Gauge("value_bytes", "value_bytes", "Bytes of all values stored.",
              OfTable<&Table::value_bytes>),
@@ -181,10 +179,9 @@ void AddTable(std::vector<MetricRow>& figures) {
                "Segments of the index that were moved, so that long values find space.",
                OfTable<&Table::segment_moves>),
        Gauge("overflow_lines", "index_overflow_lines",
-             "Lines of the index that hold what found no room in its window.",
-             OfTable<&Table::overflow_lines>),
+             "Lines of the index for keys whose window was full.", OfTable<&Table::overflow_lines>),
        Counter("index_chains_full", "index_chains_full_total",
-               "Writes refused since too many keys share a line of the index.",
+               "Writes refused because too many keys share a line of the index.",
                OfTable<&Table::chains_full>),
        Counter("compaction_items", "compaction_items_total", "Items that compaction moved.",
                OfTable<&Table::compaction_items>),
@@ -200,10 +197,9 @@ void AddTable(std::vector<MetricRow>& figures) {
                OfTable<&Table::evictions>),
        Counter("evicted_bytes", "evicted_bytes_total", "Bytes of keys and values evicted.",
                OfTable<&Table::evicted_bytes>),
-       Counter("hints", "hints_total", "Hits that clients told of, for the sake of eviction.",
+       Counter("hints", "hints_total", "Hits that clients reported, for eviction.",
                OfTable<&Table::hints>),
-       Counter("hints_unmatched", "hints_unmatched_total",
-               "Of the hints, those whose key was not there any more.",
+       Counter("hints_unmatched", "hints_unmatched_total", "Hints whose key was no longer stored.",
                OfTable<&Table::hints_unmatched>),
        load,
        Gauge("cas_version", "", "", OfTable<&Table::cas_version>)});
@@ -226,60 +222,55 @@ void AddRequests(std::vector<MetricRow>& figures) {
        Counter("batches", "request_batches_total", "Frames that held several requests.",
                Counted<&Counters::batches>),
        Counter("batched_requests", "batched_requests_total",
-               "Of the requests, those that came in a frame with others.",
-               Counted<&Counters::batched_requests>),
+               "Requests that shared a frame with others.", Counted<&Counters::batched_requests>),
        Counter("reply_batches", "reply_batches_total", "Frames that held several replies.",
                Counted<&Counters::reply_batches>),
        Counter("keys_flushed", "flushed_keys_total", "Keys deleted by flushes.",
                Counted<&Counters::keys_flushed>),
        Counter("requests_deferred", "requests_deferred_total",
-               "Requests put off to a later turn, since their client had had its share of one.",
+               "Requests deferred to a later turn, because their client had used its share.",
                Counted<&Counters::requests_deferred>),
        Counter("writes_repeated", "writes_repeated_total",
-               "Writes sent again and answered from memory, not applied again.",
+               "Repeated writes that were answered from memory, not applied again.",
                Counted<&Counters::writes_repeated>),
        Counter("writes_forgotten", "writes_forgotten_total",
-               "Writes sent again too late for the server to remember them.",
-               Counted<&Counters::writes_forgotten>),
-       Counter("long_appends", "long_appends_total", "Appends that were not done at once.",
+               "Repeated writes whose answer was forgotten.", Counted<&Counters::writes_forgotten>),
+       Counter("long_appends", "long_appends_total", "Appends executed in steps.",
                Counted<&Counters::long_appends>),
        Counter("rendezvous", "rendezvous_total", "Values that the server READ from clients.",
                Counted<&Counters::rendezvous>),
-       Counter("rendezvous_reads", "rendezvous_reads_total", "READs made for those.",
+       Counter("rendezvous_reads", "rendezvous_reads_total", "READs of values from clients.",
                Counted<&Counters::rendezvous_reads>),
-       Counter("rendezvous_bytes", "rendezvous_bytes_total", "Bytes of those that were published.",
+       Counter("rendezvous_bytes", "rendezvous_bytes_total",
+               "Bytes of values that the server READ and stored.",
                Counted<&Counters::rendezvous_bytes>),
        Counter("rendezvous_aborted", "rendezvous_aborted_total",
-               "Values that did not come whole, since the connection ended.",
+               "Values not READ completely, because the connection ended.",
                Counted<&Counters::rendezvous_aborted>),
-       Counter("liveness_reads", "heartbeats_total",
-               "READs that asked a silent client for a sign of life.",
+       Counter("liveness_reads", "heartbeats_total", "READs of a silent client's liveness word.",
                Counted<&Counters::liveness_reads>),
-       Counter("hint_frames", "hint_messages_total", "Messages that held hints.",
+       Counter("hint_frames", "hint_messages_total", "Messages with hints.",
                Counted<&Counters::hint_frames>),
        Counter("report_frames", "report_messages_total",
-               "Messages in which clients told how their GETs go.",
-               Counted<&Counters::report_frames>),
+               "Messages with clients' statistics of GETs.", Counted<&Counters::report_frames>),
        Counter("received_bytes", "received_bytes_total",
-               "Bytes of frames from clients. Values that are READ are not in them.",
+               "Bytes of frames from clients, without the values that the server READs.",
                Counted<&Counters::received_bytes>),
        Counter("sent_bytes", "sent_bytes_total",
-               "Bytes of frames to clients. What they READ is not in them.",
+               "Bytes of frames to clients, without what they READ.",
                Counted<&Counters::sent_bytes>)});
 }
 
 void AddConnections(std::vector<MetricRow>& figures) {
   figures.insert(
       figures.end(),
-      {Gauge("connections", "connections", "Connections there are.",
-             OfServer<&StatsInput::connections>),
-       Gauge("connections_max", "connections_max", "Connections there may be (--connections-max).",
+      {Gauge("connections", "connections", "Open connections.", OfServer<&StatsInput::connections>),
+       Gauge("connections_max", "connections_max", "Bound of open connections (--connections-max).",
              OfServer<&StatsInput::connections_max>),
        Counter("connections_accepted", "connections_accepted_total", "Connections accepted.",
                Counted<&Counters::connections_accepted>),
        Counter("connections_rejected", "connections_rejected_total",
-               "Connections refused, for whatever reason.",
-               Counted<&Counters::connections_rejected>),
+               "Connections refused, for any reason.", Counted<&Counters::connections_rejected>),
        Rejected("connections_rejected_full", "all", Refused<&Admission::Refusals::in_all>),
        Rejected("connections_rejected_per_address", "per_address",
                 Refused<&Admission::Refusals::per_source>),
@@ -288,10 +279,10 @@ void AddConnections(std::vector<MetricRow>& figures) {
        Rejected("connections_rejected_descriptors", "descriptors",
                 Refused<&Admission::Refusals::descriptors>),
        Gauge("connections_unauthenticated", "connections_unauthenticated",
-             "Of the connections, those that have not proved yet that they have the key.",
+             "Open connections that have not authenticated yet.",
              OfServer<&StatsInput::unauthenticated>),
        Counter("authentication_failures", "authentication_failures_total",
-               "Connections closed because they did not prove that they have the key.",
+               "Connections closed because authentication failed.",
                Counted<&Counters::authentication_failures>)});
   for (size_t reason = 0; reason < kCloseReasons; ++reason) {
     const std::string name(NameOf(static_cast<CloseReason>(reason)));
@@ -305,14 +296,14 @@ void AddConnections(std::vector<MetricRow>& figures) {
       figures.end(),
       {Gauge("sessions", "sessions", "Sessions remembered.", OfServer<&StatsInput::sessions>),
        Gauge("sessions_kept", "sessions_kept",
-             "Of the sessions, those whose client has gone and may come back.",
+             "Sessions without a connection, which their client may resume.",
              OfServer<&StatsInput::sessions_kept>),
        Counter("sessions_created", "sessions_created_total", "Sessions begun.",
                Counted<&Counters::sessions_created>),
-       Counter("sessions_resumed", "sessions_resumed_total", "Sessions that a client came back to.",
+       Counter("sessions_resumed", "sessions_resumed_total", "Sessions that a client resumed.",
                Counted<&Counters::sessions_resumed>),
        Counter("sessions_refused", "sessions_refused_total",
-               "Sessions that a client came back to and that are not known (any more).",
+               "Attempts to resume a session that the server does not have.",
                Counted<&Counters::sessions_refused>)});
 }
 
@@ -337,15 +328,15 @@ void AddDurability(std::vector<MetricRow>& figures) {
       Counter("log_written_bytes", "log_written_bytes_total", "Bytes written to the log.",
               OfDurability<&Stats::log_written_bytes>),
       Counter("log_late_commits", "log_late_commits_total",
-              "Commits that waited, since the disk was further behind than --durability-lag.",
+              "Commits that waited, because the disk was further behind than --durability-lag.",
               OfDurability<&Stats::log_late_commits>),
       Gauge("log_bytes", "log_bytes", "Bytes of the log's files.", OfDurability<&Stats::log_bytes>),
       Gauge("disk_free_bytes", "disk_free_bytes", "Free bytes of the data directory's disk.",
             OfDurability<&Stats::disk_free_bytes>),
       Gauge("disk_needed_bytes", "disk_needed_bytes",
-            "Bytes that must be free there: with fewer the server refuses writes.",
+            "Bytes that must be free on that disk: with fewer the server refuses writes.",
             OfDurability<&Stats::disk_needed_bytes>),
-      Gauge("disk_full", "disk_full", "1 while writes are refused since too few are free, else 0.",
+      Gauge("disk_full", "disk_full", "1 while writes are refused because of a full disk, else 0.",
             OfDurability<&Stats::disk_full>),
       Counter("checkpoints", "checkpoints_total", "Checkpoints written.",
               OfDurability<&Stats::checkpoints>),
@@ -359,14 +350,14 @@ void AddDurability(std::vector<MetricRow>& figures) {
               SecondsOfDurability<&Stats::checkpoint_took>),
       seconds("checkpoint_timestamp_seconds",
               "Unix time of the last checkpoint since the start, or 0.", CheckpointTime),
-      Gauge("keys_loaded", "items_loaded", "Keys that the start loaded.",
+      Gauge("keys_loaded", "items_loaded", "Keys loaded at the start.",
             OfDurability<&Stats::loaded_keys>),
-      Gauge("loaded_bytes", "loaded_bytes", "Bytes of those keys and their values.",
+      Gauge("loaded_bytes", "loaded_bytes", "Bytes of the keys and values loaded at the start.",
             OfDurability<&Stats::loaded_bytes>),
       seconds("load_duration_seconds", "Seconds that loading took.",
               SecondsOfDurability<&Stats::load_took>),
       Gauge("versions_left", "versions_left",
-            "Of 2^48 versions of values, those that are left. Each write takes one.",
+            "Versions of values that are left, of 2^48. Each write takes one.",
             OfDurability<&Stats::versions_left>)};
   for (MetricRow& row : rows) {
     row.durable = true;
@@ -381,15 +372,14 @@ void AddClients(std::vector<MetricRow>& figures) {
       {ClientGet("client_get_hits", "hit", Reported<&Gets::hits>),
        ClientGet("client_get_misses", "miss", Reported<&Gets::misses>),
        ClientGet("client_get_failures", "failure", Reported<&Gets::failures>),
-       OfClients("client_reads", "client_reads_total", "READs that clients made for those GETs.",
-                 Reported<&Gets::reads>),
-       OfClients("client_read_bytes", "client_read_bytes_total",
-                 "Bytes that those READs asked for.", Reported<&Gets::read_bytes>),
+       OfClients("client_reads", "client_reads_total",
+                 "READs of clients for the GETs that they report.", Reported<&Gets::reads>),
+       OfClients("client_read_bytes", "client_read_bytes_total", "Bytes requested by those READs.",
+                 Reported<&Gets::read_bytes>),
        OfClients("client_torn_reads", "client_torn_reads_total",
-                 "Records that clients READ while they were being written, and READ again.",
-                 Reported<&Gets::torn>),
+                 "Torn records, which clients READ again.", Reported<&Gets::torn>),
        OfClients("client_rpc_gets", "client_rpc_gets_total",
-                 "Of those GETs, those that had to ask the server, as the last resort.",
+                 "GETs by message, as clients report them: their last resort.",
                  Reported<&Gets::rpc_gets>)});
 }
 
