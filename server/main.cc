@@ -18,38 +18,34 @@
 #include "tools/common/version.h"
 
 // Each ends with its default, since --help prints nothing else of it.
-DEFINE_string(
-    listen, "rdma://0.0.0.0:7411",
-    "where to accept clients, with commas between: rdma://HOST[:PORT] (port 0 picks one), "
-    "shm://PATH [rdma://0.0.0.0:7411]");
+DEFINE_string(listen, "rdma://0.0.0.0:7411",
+              "addresses at which clients connect, separated by commas: rdma://HOST[:PORT] (port 0 "
+              "picks one), shm://PATH [rdma://0.0.0.0:7411]");
 DEFINE_string(memory, "1GiB",
               "size of the table, such as 512MiB; over RDMA all of it is pinned at start [1GiB]");
 DEFINE_string(
     poll, "adaptive",
     "busy|adaptive|event: never sleep, sleep after a moment without work, or sleep at once "
     "[adaptive]");
-DEFINE_int64(connections_max, 1024,
-             "clients that may be connected at once; more are refused [1024]");
+DEFINE_int64(connections_max, 1024, "bound of connections; more are refused [1024]");
+DEFINE_string(value_max, "",
+              "the longest value that is accepted, at most 1GiB [1GiB; if that is less: --memory, "
+              "or with several --pollers a part of it]");
 DEFINE_string(
-    value_max, "",
-    "the longest value that is taken, at most 1GiB [1GiB; if that is less: --memory, or with "
-    "several --pollers a part of it]");
-DEFINE_string(evict, "none",
-              "none|clock: when memory is full, refuse writes and keep all that is stored, or make "
-              "room: cold keys go [none]");
-DEFINE_int64(connections_per_address_max, 0,
-             "connections from one address (over shm:// of one user) at once; 0: as many as there "
-             "may be [0]");
-DEFINE_string(auth_key_file, "",
-              "file with the key, 32 B to 4 KiB, that clients must have too; mode 0600 [none: any "
-              "client that can connect may do everything]");
-DEFINE_string(socket_mode, "0600",
-              "0600|0660|0666: mode of shm:// sockets: this user, its group too, or every user of "
-              "this host may connect [0600]");
+    evict, "none",
+    "none|clock: when memory is full, refuse writes that need more, or evict cold keys [none]");
 DEFINE_int64(
-    pollers, 1,
-    "threads that serve, 1 to 64; writes are shared among them. The memory is cut into some "
-    "four parts for each, and a value lies in one [1]");
+    connections_per_address_max, 0,
+    "bound of connections from one address (over shm:// of one user); 0: --connections-max [0]");
+DEFINE_string(auth_key_file, "",
+              "file with the key, 32 B to 4 KiB, of mode 0600; clients need the same key [none: "
+              "any client that can connect may do everything]");
+DEFINE_string(socket_mode, "0600",
+              "0600|0660|0666: mode of shm:// sockets: this user, also its group, or every user of "
+              "this host may connect [0600]");
+DEFINE_int64(pollers, 1,
+             "threads that serve, 1 to 64. The memory is divided into some four partitions for "
+             "each, and a value lies in one [1]");
 DEFINE_string(
     metrics, "",
     "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics) and "
@@ -69,18 +65,16 @@ DEFINE_string(durability_lag, "100ms",
               "while the disk is further behind [100ms]");
 DEFINE_string(log_memory, "64MiB",
               "with --data-dir, the most memory for changes that are not written yet [64MiB]");
-DEFINE_string(
-    checkpoint_log_bytes, "2GiB",
-    "with --data-dir, a checkpoint is written when the log since the last one has so many "
-    "bytes, and as many as the data; less means a faster start and more writing [2GiB]");
+DEFINE_string(checkpoint_log_bytes, "2GiB",
+              "with --data-dir, a checkpoint is written when the log since the last one has this "
+              "length, and that of the data; less means a faster start and more writing [2GiB]");
 DEFINE_string(clock_jump_max, "24h",
-              "with --data-dir, by how much the machine's clock may be behind the last write; more "
-              "is refused at start, since keys would live longer [24h]");
-DEFINE_string(
-    memory_for, "",
-    "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that holds so many pairs with a tenth "
-    "left free, and end [none: serve]");
-DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
+              "with --data-dir, by how much the machine's clock may be behind the last write; the "
+              "start is refused if it is more, since keys would live longer [24h]");
+DEFINE_string(memory_for, "",
+              "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that such pairs fill to nine tenths, "
+              "and end [none: serve]");
+DEFINE_bool(huge_pages, false, "use reserved huge pages, if there are enough [no]");
 
 namespace osprey::server {
 namespace {
@@ -98,8 +92,7 @@ void PrintHelp() {
       "%s"
       "In names - and _ are alike.\n\n"
       "Example: kvserver --listen=rdma://10.0.0.7:7411,shm:///run/osprey.sock --memory=4GiB\n\n"
-      "Exit status: 0 it was asked to end; 2 the flags are wrong; 3 it cannot listen; 4 anything "
-      "else.\n",
+      "Exit status: 0 it ended on request; 2 invalid flags; 3 it cannot listen; 4 other errors.\n",
       DescribeFlags("server/main", {{"--flagfile=FILE", "read flags from FILE, a line each"},
                                     {"--help", "print this and end; also -h"},
                                     {"--version", "print the version and end"}})

@@ -44,51 +44,50 @@
 
 DEFINE_string(server, "",
               "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER, else the "
-              "installed service of this host. null: is no server at all: what the load alone "
-              "costs");
-DEFINE_bool(
-    await_server, false,
-    "where nothing listens yet, wait up to 5 s for a server; else that is an error at once");
-DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
-DEFINE_string(workload, "",
-              "a|b|c|d|e|f|etc: as YCSB has them; etc: sizes and mix of the Facebook ETC pool");
+              "installed service of this host. null: measures the load itself, without a server");
+DEFINE_bool(await_server, false,
+            "if no server listens, wait up to 5 s for one instead of failing at once");
+DEFINE_string(auth_key_file, "", "file with the server's key");
+DEFINE_string(
+    workload, "",
+    "a|b|c|d|e|f|etc: YCSB's core workloads; etc: sizes and mix of the Facebook ETC pool");
 DEFINE_uint64(records, 100000,
-              "records that are there, or to be loaded (recordcount); default 100000");
+              "number of records that exist, or that load writes (recordcount); default 100000");
 DEFINE_uint64(operations, 1000000,
-              "of a run, after the warm-up (operationcount); default 1000000, with --duration as "
-              "many as fit");
-DEFINE_string(duration, "", "how long a run is at most, in seconds or as 5m (maxexecutiontime)");
+              "operations of a run, after the warm-up (operationcount); default 1000000, with "
+              "--duration as many as fit");
+DEFINE_string(duration, "", "bound of a run's time, in seconds or as 5m (maxexecutiontime)");
 DEFINE_string(warmup, "0",
-              "how long a run goes on before it is measured, in seconds or as 500ms; default 0");
+              "time of a run before the measurement, in seconds or as 500ms; default 0");
 DEFINE_uint64(threads, 1, "threads, each with a client of its own (threadcount); default 1");
 DEFINE_uint32(depth, 1, "operations in flight in each thread; default 1");
-DEFINE_string(value_size, "", "one field of so many bytes, as 64 or 4KiB, instead of 10 of 100");
-DEFINE_double(target, 0,
-              "operations a second of all threads together, started at their time whatever the "
-              "store does (open loop); 0: each as soon as one has ended (closed loop)");
 DEFINE_string(
-    arrivals, "poisson",
-    "poisson|fixed|etc: when the operations of an open loop are meant to start; default poisson, "
-    "etc: gaps as in the Facebook ETC pool, scaled to the target");
-DEFINE_bool(
-    verify, false,
-    "check every value that is read: that kvbench wrote it for this key, whole, and that it "
-    "is no older than what the thread had seen of the key (dataintegrity)");
-DEFINE_uint64(seed, 0, "of the random numbers; 0: another one each time. The report tells it");
+    value_size, "",
+    "a value of one field of this length, as 64 or 4KiB, instead of 10 fields of 100 bytes");
+DEFINE_double(target, 0,
+              "operations a second of all threads, each started at its time (open loop); 0: each "
+              "starts when another has ended (closed loop)");
+DEFINE_string(arrivals, "poisson",
+              "poisson|fixed|etc: intended starts of an open loop's operations; default poisson; "
+              "etc: gaps of the Facebook ETC pool, scaled to the target");
+DEFINE_bool(verify, false,
+            "check that kvbench wrote each value that is read, for this key, and that it is not "
+            "older than one that the thread has read (dataintegrity)");
+DEFINE_uint64(seed, 0, "seed of the random numbers, which the report has; 0: a random seed");
 DEFINE_string(timeout, "1", "deadline of an operation, in seconds or as 200ms; default 1");
 DEFINE_string(wait, "adaptive",
-              "adaptive|spin|event: how a client waits; default adaptive, spin: lowest latency, a "
-              "core for each thread");
+              "adaptive|spin|event: how a client waits; default adaptive; spin: lowest latency, "
+              "for a core a thread");
 DEFINE_string(
     slot_cache, "16MiB",
-    "memory of each client for where items are; default 16MiB. 0: every GET begins at the index");
-DEFINE_string(json, "", "file for everything, the full histograms too; merge reads it");
+    "memory of each client's location cache; default 16MiB. 0: every GET begins at the index");
+DEFINE_string(json, "", "file for all results with the full histograms, which merge reads");
 DEFINE_string(hdr, "",
               "HdrHistogram percentile files: --hdr=out.hdr writes out.READ.hdr, out.UPDATE.hdr …");
 DEFINE_string(series, "", "file for a line a second (CSV)");
 DEFINE_string(plot, "", "file for a picture (SVG): latency by percentile; rate and p99 over time");
 DEFINE_bool(status, false,
-            "a line a second on standard error even if that is no terminal; also -s");
+            "print a line a second on standard error, even if it is not a terminal; also -s");
 
 namespace osprey {
 namespace {

@@ -36,50 +36,49 @@
 DEFINE_string(server, "",
               "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER, else the "
               "installed service of this host");
-DEFINE_string(auth_key_file, "",
-              "file with the key that the server has, too; without it, only servers without a key");
-DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
+DEFINE_string(
+    auth_key_file, "",
+    "file with the server's key; without it, kvcli connects only to servers without a key");
+DEFINE_string(timeout, "5",
+              "deadline of connecting, and of an operation, in seconds (or as 200ms)");
 DEFINE_bool(await_server, false,
-            "where nothing listens yet, wait for a server, up to --timeout; else that is an error "
-            "at once");
+            "if no server listens, wait for one, up to --timeout, instead of failing at once");
 DEFINE_bool(json, false, "print JSON, errors too");
-DEFINE_int64(r, 1, "run the command so often; -1: until Ctrl-C");
-DEFINE_string(i, "0", "with -r: seconds (or as 200ms) in between; with --stat 1 by default");
+DEFINE_int64(r, 1, "run the command N times; -1: until Ctrl-C");
+DEFINE_string(i, "0", "with -r: seconds (or as 200ms) between two runs; with --stat 1 by default");
 DEFINE_bool(stat, false, "as the command stat");
 DEFINE_bool(latency, false, "as the command latency");
 DEFINE_bool(bigkeys, false, "as the command bigkeys");
 DEFINE_bool(scan, false, "as the command scan");
-DEFINE_bool(if_absent, false, "put, mput, import: only if there is no such key");
+DEFINE_bool(if_absent, false, "put, mput, import: only if the key does not exist");
 DEFINE_uint64(if_version, 0,
-              "put, del, incr, append, expire, persist: only if this is the present version");
+              "put, del, incr, append, expire, persist: only if the key has version N");
 DEFINE_bool(literal, false,
-            "put, mput, append: store VALUE as it is written, also if it is - or begins with @");
-DEFINE_string(ttl, "", "put, mput: how long the keys live, in seconds (or as 200ms, 24h)");
-DEFINE_string(prefix, "", "scan, count, bigkeys, export: only keys that start so");
-DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is printed");
-DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
+            "put, mput, append: store VALUE literally, even if it is - or begins with @");
+DEFINE_string(ttl, "", "put, mput: time to live of the keys, in seconds (or as 200ms, 24h)");
+DEFINE_string(prefix, "", "scan, count, bigkeys, export: only keys that begin with this");
+DEFINE_uint64(limit, 0, "scan: at most N keys, and then the cursor that continues");
+DEFINE_string(cursor, "", "scan: continue an earlier scan");
 DEFINE_bool(values, false, "scan: print values, too");
-DEFINE_uint64(top, 10, "bigkeys: so many of each kind");
-DEFINE_string(
-    format, "",
-    "csv|jsonl|binary: import, export; else as the file's name ends: .csv, .jsonl, .bin or "
-    ".osprey; jsonl for a name without an ending");
-DEFINE_bool(resume, false, "export: go on with what was interrupted");
-DEFINE_uint64(skip, 0, "import: without the first so many records");
+DEFINE_uint64(top, 10, "bigkeys: N of each kind");
+DEFINE_string(format, "",
+              "csv|jsonl|binary: import, export; by default by the file's ending: .csv, .jsonl, "
+              ".bin or .osprey; jsonl without an ending");
+DEFINE_bool(resume, false, "export: continue an interrupted export");
+DEFINE_uint64(skip, 0, "import: skip the first N records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
-DEFINE_string(memory, "1GiB", "doctor: what kvserver --memory would be");
+DEFINE_string(memory, "1GiB", "doctor: the --memory that kvserver will have");
 DEFINE_bool(yes, false, "flush: do not ask");
-DEFINE_uint64(size, 64, "latency: bytes of the values");
-DEFINE_uint64(count, 0, "latency: measure so many of each");
-DEFINE_string(duration, "5", "latency: measure for so many seconds (or as 200ms)");
-DEFINE_string(
-    self_test, "",
-    "doctor: move bytes by every layer of RDMA: within this process (no value), as the end "
-    "that waits (serve), or with one that serves at HOST[:PORT]");
+DEFINE_uint64(size, 64, "latency: length of the values in bytes");
+DEFINE_uint64(count, 0, "latency: measure N of each");
+DEFINE_string(duration, "5", "latency: measure for this time, in seconds (or as 200ms)");
+DEFINE_string(self_test, "",
+              "doctor: move bytes by every layer of RDMA: within this process (no value), as the "
+              "waiting end (serve), or with the end that waits at HOST[:PORT]");
 DEFINE_string(bind, "", "doctor --self-test=serve: the HOST[:PORT] of this machine to wait at");
 DEFINE_string(device, "", "doctor --self-test: the RDMA device, as `rdma link` shows it");
 DEFINE_int32(ib_port, 0, "doctor --self-test: the port of the device");
-DEFINE_int32(gid_index, 0, "doctor --self-test: which GID of the port");
+DEFINE_int32(gid_index, 0, "doctor --self-test: index of the port's GID");
 
 namespace osprey {
 namespace {

@@ -1,12 +1,10 @@
 #!/usr/bin/python3 -B
 """Prose keeps two rules that a script can check: words that no page, comment or message uses, and sentences of at most 25 words.
 
-  tests/docs/style_test.py             one case a rule; fails where a file has more findings than tests/docs/style.baseline allows
+  tests/docs/style_test.py                    one case a rule
   tests/docs/style_test.py --list [FILE...]   every finding, as FILE:LINE: what
-  tests/docs/style_test.py --update    writes the baseline anew; it may only shrink
 
-Checked are the pages (*.md), comments of C++, Python and shell, and the strings of C++ sources. A file that is not in the
-baseline has no findings.
+Checked are the pages (*.md), comments of C++, Python and shell, and the strings of C++ sources.
 """
 
 import collections
@@ -16,7 +14,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BASELINE = ROOT / "tests/docs/style.baseline"
 WORDS_MAX = 25
 # A machine, a process or a thread is "it", and has a name: the client, the server, the poller.
 BANNED = re.compile(
@@ -130,40 +127,21 @@ def all_findings(names):
     return findings
 
 
-def counts_of(findings):
-    return collections.Counter((finding.path, finding.rule) for finding in findings)
-
-
-def baseline():
-    if not BASELINE.exists():
-        return {}
-    rows = (line.split() for line in BASELINE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#"))
-    return {(path, rule): int(count) for path, rule, count in rows}
-
-
-def update(counts):
-    rows = "".join(f"{path} {rule} {count}\n" for (path, rule), count in sorted(counts.items()))
-    BASELINE.write_text("# Findings of tests/docs/style_test.py that are left: FILE RULE COUNT. Lines go, none is added.\n" + rows, encoding="utf-8")
-
-
 def main(args):
     if args[:1] == ["--list"]:
         for finding in all_findings(args[1:] or git_files()):
             print(f"{finding.path}:{finding.line}: {finding.text}")
         return 0
-    counts = counts_of(all_findings(git_files()))
-    if args == ["--update"]:
-        update(counts)
-        return 0
     if args:
         sys.exit(__doc__)
-    allowed, status = baseline(), 0
+    counts = collections.Counter((finding.path, finding.rule) for finding in all_findings(git_files()))
+    status = 0
     for rule, sentence in (("word", "prose uses none of the words of the list"), ("long", f"no sentence has more than {WORDS_MAX} words")):
-        wrong = [f"{path}: {count} findings, and the baseline allows {allowed.get((path, rule), 0)}: tests/docs/style_test.py --list {path}"
-                 for (path, r), count in sorted(counts.items()) if r == rule and count > allowed.get((path, rule), 0)]
+        wrong = [f"{path}: {count} findings: tests/docs/style_test.py --list {path}"
+                 for (path, found), count in sorted(counts.items()) if found == rule]
         for line in wrong:
             print(line)
-        print(f"{'not ok' if wrong else 'ok'} - {sentence}, but for {sum(n for (_, r), n in counts.items() if r == rule)} older places")
+        print(f"{'not ok' if wrong else 'ok'} - {sentence}")
         status |= bool(wrong)
     return status
 

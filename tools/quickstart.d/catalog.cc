@@ -41,7 +41,7 @@
 #include "tools/quickstart.d/deb_index.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
-DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
+DEFINE_string(auth_key_file, "", "file with the server's key");
 DEFINE_int32(depth, 32, "operations in flight");
 DEFINE_uint64(samples, 2000, "operations done one at a time, for their latency");
 // A whole pass is one burst, and the server may be busy with other clients.
