@@ -5,6 +5,9 @@
 // Otherwise 500 clients that reconnect at once would delay every write of all others. The CPU time
 // counts as well: the thread runs at lower priority (background_thread.h), so that connection churn
 // does not delay established clients.
+//
+// Calls that a peer can make as long as it likes would delay the others. They have threads of their own:
+// verbs/device/reaper.h and shm/peer/slow_closer.h.
 
 #ifndef OSPREY_RDMA_BLOCKING_EXECUTOR_H_
 #define OSPREY_RDMA_BLOCKING_EXECUTOR_H_

@@ -33,7 +33,7 @@
 #include "rdma/shm/event_queue.h"
 #include "rdma/shm/listener.h"
 #include "rdma/shm/mapping.h"
-#include "rdma/shm/peer_fd.h"
+#include "rdma/shm/peer/peer_fd.h"
 #include "rdma/shm/peer_ledger.h"
 #include "rdma/shm/ring.h"
 #include "rdma/transport.h"

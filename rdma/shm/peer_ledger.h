@@ -25,7 +25,7 @@
 #include <map>
 #include <mutex>
 
-#include "rdma/shm/peer_fd.h"
+#include "rdma/shm/peer/peer_fd.h"
 
 namespace osprey::rdma {
 

@@ -15,7 +15,7 @@
 // clang-format on
 //
 // Only memfds are accepted as descriptors. To close any other kind of file may block for as long as
-// its sender likes (rdma/shm/slow_closer.h).
+// its sender likes (rdma/shm/peer/slow_closer.h).
 //
 // Wake-ups go this way and not through eventfds. An eventfd is one open file, shared by both ends: a
 // hostile peer could clear its O_NONBLOCK and let our next write block for ever. Each end of a
@@ -37,7 +37,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "rdma/handshake.h"
-#include "rdma/shm/peer_fd.h"
+#include "rdma/shm/peer/peer_fd.h"
 #include "rdma/unique_fd.h"
 
 namespace osprey::rdma {

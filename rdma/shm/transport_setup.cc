@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/address.h"
 #include "rdma/errors.h"
-#include "rdma/shm/server_user.h"
+#include "rdma/shm/peer/server_user.h"
 #include "rdma/shm/socket.h"
 
 namespace osprey::rdma {

@@ -147,8 +147,9 @@ void ShmSockets::HandleHangUp(ShmConnection* connection) {
           connection, connection->bye ? absl::OkStatus()
                                       : PeerGoneError("the client ended before it was answered"));
     case State::kConnecting:
-      return ending_.End(connection, UnreachableError(connection->peer.uri,
-                                                      "the server hung up without an answer"));
+      return ending_.End(
+          connection,
+          UnreachableError(connection->peer.uri, "the server closed the socket without an answer"));
     case State::kConnected:
       // What the peer had published before it went is still delivered.
       connection->in.Freeze();

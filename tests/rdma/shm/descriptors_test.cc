@@ -27,7 +27,7 @@
 #include "absl/time/clock.h"
 #include "rdma/shm/domain.h"
 #include "rdma/shm/listener.h"
-#include "rdma/shm/slow_closer.h"
+#include "rdma/shm/peer/slow_closer.h"
 #include "rdma/shm/socket.h"
 #include "tests/rdma/shm/packets.h"
 #include "tests/rdma/transport_contract.h"

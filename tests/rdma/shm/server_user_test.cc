@@ -1,6 +1,6 @@
 // Whose servers a client without a key takes.
 
-#include "rdma/shm/server_user.h"
+#include "rdma/shm/peer/server_user.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "rdma/shm/slow_closer.h"
+#include "rdma/shm/peer/slow_closer.h"
 
 #include <pthread.h>
 #include <sys/socket.h>

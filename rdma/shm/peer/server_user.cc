@@ -1,4 +1,4 @@
-#include "rdma/shm/server_user.h"
+#include "rdma/shm/peer/server_user.h"
 
 #include <sys/stat.h>
 

@@ -12,8 +12,8 @@
 //
 // Thread rule: thread-safe.
 
-#ifndef OSPREY_RDMA_SHM_SERVER_USER_H_
-#define OSPREY_RDMA_SHM_SERVER_USER_H_
+#ifndef OSPREY_RDMA_SHM_PEER_SERVER_USER_H_
+#define OSPREY_RDMA_SHM_PEER_SERVER_USER_H_
 
 #include <sys/types.h>
 
@@ -29,4 +29,4 @@ absl::Status CheckServerUser(const std::string& path, uid_t server, uid_t client
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_SHM_SERVER_USER_H_
+#endif  // OSPREY_RDMA_SHM_PEER_SERVER_USER_H_

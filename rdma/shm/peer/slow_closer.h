@@ -13,8 +13,8 @@
 //
 // Thread rule: thread-safe.
 
-#ifndef OSPREY_RDMA_SHM_SLOW_CLOSER_H_
-#define OSPREY_RDMA_SHM_SLOW_CLOSER_H_
+#ifndef OSPREY_RDMA_SHM_PEER_SLOW_CLOSER_H_
+#define OSPREY_RDMA_SHM_PEER_SLOW_CLOSER_H_
 
 #include <sys/types.h>
 
@@ -86,4 +86,4 @@ class SlowCloser {
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_SHM_SLOW_CLOSER_H_
+#endif  // OSPREY_RDMA_SHM_PEER_SLOW_CLOSER_H_

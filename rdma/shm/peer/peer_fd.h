@@ -1,14 +1,14 @@
 // Owner of a descriptor whose close may block: one that a peer has sent, or the socket over which
 // it sends them.
 
-#ifndef OSPREY_RDMA_SHM_PEER_FD_H_
-#define OSPREY_RDMA_SHM_PEER_FD_H_
+#ifndef OSPREY_RDMA_SHM_PEER_PEER_FD_H_
+#define OSPREY_RDMA_SHM_PEER_PEER_FD_H_
 
 #include <cassert>
 #include <memory>
 #include <utility>
 
-#include "rdma/shm/slow_closer.h"
+#include "rdma/shm/peer/slow_closer.h"
 
 namespace osprey::rdma {
 
@@ -50,4 +50,4 @@ class PeerFd {
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_SHM_PEER_FD_H_
+#endif  // OSPREY_RDMA_SHM_PEER_PEER_FD_H_
