@@ -1,7 +1,6 @@
 #include "index/space/compactor.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <utility>
 #include <vector>
@@ -17,18 +16,12 @@ constexpr uint64_t kHelpItemsMax = 8192;
 constexpr int kHelpWindowsMax = 64;
 constexpr int kHelpSearchesMax = 8;
 
-// The most extents examined to choose a window: some tens of microseconds.
-constexpr uint64_t kExtentsSeenMax = 1024;
-
 // A unit of the index that moves takes as long as this many items.
 constexpr uint64_t kItemsPerUnit = 64;
 
 // Dead items past their grace period that one step frees. Others wait for an allocation or a later
 // step.
 constexpr int kFreeDuePerStep = 8;
-
-// Free runs considered as destinations of moved items.
-constexpr size_t kFreeRunsSeenMax = 16;
 
 // Once the region is full, compaction keeps a free run of this part of item space, within these
 // bounds: a 128th.
@@ -126,7 +119,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
         if (space_.FreeBytes() < pages * kPageBytes * 9 / 8 || !WorthTrying(now)) return freed;
       }
       const uint64_t searched_from = cursor_;
-      absl::optional<Window> window =
+      absl::optional<CompactionWindow> window =
           CompactionForced() ? Choose(1, 100, /*units=*/true, now)
                              : Choose(pages, kStepCostPercentMax, /*units=*/false, now);
       // Moving the index takes long, so only a write that found no space is a reason.
@@ -171,7 +164,7 @@ bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
       if (space_.LargestFreeRun() >= pages) return true;
       if (space_.FreeBytes() < pages * kPageBytes) return false;
       if (fruitless == kHelpSearchesMax || !WorthTrying(now)) return false;
-      const absl::optional<Window> window =
+      const absl::optional<CompactionWindow> window =
           Choose(pages, kHelpCostPercentMax, /*units=*/false, now);
       if (!window.has_value()) {
         ++fruitless;
@@ -232,7 +225,7 @@ bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const E
   }
   if (state_ == State::kIdle) {
     if (space_.LargestFreeRun() >= pages) return true;
-    const absl::optional<Window> window = ChooseToClear(pages, pinned);
+    const absl::optional<CompactionWindow> window = CheapestWindowBetween(space_, pages, pinned);
     if (!window.has_value()) return false;
     Enter(*window);
   }
@@ -250,192 +243,27 @@ bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const E
 
 // --- Choice of a window ----------------------------------------------------
 
-namespace {
-
-// Neighbouring extents, and the cost of emptying them.
-class Candidate {
- public:
-  explicit Candidate(const ItemSpace& space) : space_(space) {}
-
-  void Add(const ItemSpace::Extent& extent) {
-    extents_.push_back(extent);
-    Count(extent, +1);
-  }
-  void RemoveFirst() { Count(extents_[first_++], -1); }
-  uint64_t begin() const { return extents_[first_].begin; }
-  uint64_t end() const { return extents_.back().end(); }
-  uint64_t pages() const { return pages_; }
-  uint64_t pages_without_first() const { return pages_ - extents_[first_].pages; }
-  uint64_t cost_bytes() const { return cost_bytes_; }
-  // Whether its items fit into slabs of their classes and into free runs elsewhere, and its units
-  // into free units.
-  bool FitsElsewhere(const std::vector<std::pair<uint64_t, uint64_t>>& free_runs) const {
-    uint64_t longest = 0, sum = 0;
-    for (const auto& [offset, run_pages] : free_runs) {
-      if (offset >= begin() && offset < end()) continue;
-      longest = std::max(longest, run_pages);
-      sum += run_pages;
-    }
-    return run_pages_ + slab_pages_ <= sum && LongestNeeded() <= longest &&
-           units_ + free_pages_ / kPagesPerUnit <= space_.units_left();
-  }
-
- private:
-  struct OfClass {
-    uint64_t used = 0;
-    uint64_t free = 0;
-    uint64_t pages = 0;
-  };
-
-  void Count(const ItemSpace::Extent& extent, int64_t sign) {
-    pages_ += sign * extent.pages;
-    cost_bytes_ += sign * extent.used_bytes;
-    if (extent.kind == ItemSpace::Extent::Kind::kFree) free_pages_ += sign * extent.pages;
-    if (extent.kind == ItemSpace::Extent::Kind::kRun) run_pages_ += sign * extent.pages;
-    if (extent.kind == ItemSpace::Extent::Kind::kUnit) units_ += sign;
-    if (extent.kind != ItemSpace::Extent::Kind::kSlab) return;
-    OfClass& of = classes_[extent.length_class];
-    of.used += sign * extent.used_chunks;
-    of.free += sign * extent.free_chunks;
-    const uint64_t free_elsewhere = space_.FreeChunks(extent.length_class) - of.free;
-    const uint64_t lacking = of.used > free_elsewhere ? of.used - free_elsewhere : 0;
-    slab_pages_ -= of.pages;
-    of.pages = (lacking * ReadLengthOf(extent.length_class) + kPageBytes - 1) / kPageBytes;
-    if (lacking > 0) of.pages = std::max(of.pages, Slabs::FewestPages(extent.length_class));
-    slab_pages_ += of.pages;
-  }
-  // The longest free run that it needs.
-  uint64_t LongestNeeded() const {
-    uint64_t longest = 0;
-    for (size_t i = first_; i < extents_.size(); ++i) {
-      const ItemSpace::Extent& extent = extents_[i];
-      if (extent.kind == ItemSpace::Extent::Kind::kRun) longest = std::max(longest, extent.pages);
-      if (extent.kind == ItemSpace::Extent::Kind::kSlab &&
-          classes_[extent.length_class].pages > 0) {
-        longest = std::max(longest, Slabs::FewestPages(extent.length_class));
-      }
-    }
-    return longest;
-  }
-
-  const ItemSpace& space_;
-  std::vector<ItemSpace::Extent> extents_;
-  size_t first_ = 0;  // extents before this were removed
-  uint64_t pages_ = 0;
-  uint64_t cost_bytes_ = 0;
-  uint64_t free_pages_ = 0;
-  uint64_t units_ = 0;
-  uint64_t run_pages_ = 0;   // free runs that its runs need
-  uint64_t slab_pages_ = 0;  // likewise, new slabs for its chunks
-  std::array<OfClass, Slabs::kClasses> classes_{};
-};
-
-}  // namespace
-
-// Among the windows of `pages` pages in the next part of item space, the one with the fewest bytes
-// to move. With `units` false: among those without units.
-absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cost_percent_max,
-                                                    bool units, absl::Time now) {
+// In the next part of item space. With `units` false: among the windows without units.
+absl::optional<CompactionWindow> Compactor::Choose(uint64_t pages, uint64_t cost_percent_max,
+                                                   bool units, absl::Time now) {
   const uint64_t end = space_.end();
   if (cursor_ < space_.begin() || cursor_ >= end) cursor_ = space_.begin();
   if (cursor_ >= end) return absl::nullopt;
-  const std::vector<std::pair<uint64_t, uint64_t>> free_runs =
-      space_.LongestFreeRuns(kFreeRunsSeenMax);
-  absl::optional<Candidate> candidate(absl::in_place, space_);
-  absl::optional<Window> best;
-  uint64_t best_weight = 0;
-  // A long window has more extents: up to 128 Ki, some milliseconds, for a GiB.
-  const uint64_t extents_max = kExtentsSeenMax + pages / 2;
-  uint64_t at = space_.ExtentAt(cursor_).begin;
-  for (uint64_t i = 0; i < extents_max && at < end; ++i) {
-    const ItemSpace::Extent extent = space_.ExtentAt(at);
-    at = extent.end();
-    if (extent.kind == ItemSpace::Extent::Kind::kUnit && !units) {
-      candidate.emplace(space_);
-      continue;
-    }
-    candidate->Add(extent);
-    while (candidate->pages_without_first() >= pages) candidate->RemoveFirst();
-    const uint64_t cost_bytes = candidate->cost_bytes();
-    if (candidate->pages() < pages || cost_bytes == 0) continue;
-    if (cost_bytes * 100 > candidate->pages() * kPageBytes * cost_percent_max) continue;
-    const Window window{candidate->begin(), at, cost_bytes};
-    const uint64_t weight = LeavesNoGap(window) ? cost_bytes / 2 : cost_bytes;
-    if (best.has_value() && weight >= best_weight) continue;
-    if (!candidate->FitsElsewhere(free_runs)) continue;
-    best = window;
-    best_weight = weight;
-  }
-  fruitless_pages_ += (at - cursor_) / kPageBytes;
-  cursor_ = at;
-  if (best.has_value()) {
+  const FoundWindow found =
+      CheapestWindow(space_, cursor_, {pages, cost_percent_max, units, StockPages()});
+  fruitless_pages_ += (found.searched_to - cursor_) / kPageBytes;
+  cursor_ = found.searched_to;
+  if (found.window.has_value()) {
     fruitless_pages_ = 0;
-    if (pages > StockPages()) cursor_ = best->end;  // the next window is its neighbour
+    if (pages > StockPages()) cursor_ = found.window->end;  // the next window is its neighbour
   }
   if (fruitless_pages_ > (end - space_.begin()) / kPageBytes) Rest(now);
-  return best;
-}
-
-// Whether it is for a long value, and lies at an end of item space or next to another one. If long
-// values leave gaps between them, these are too short for the next one.
-bool Compactor::LeavesNoGap(const Window& window) const {
-  const auto is_long = [&](uint64_t offset) {
-    const ItemSpace::Extent extent = space_.ExtentAt(offset);
-    return extent.kind == ItemSpace::Extent::Kind::kRun && 2 * extent.pages >= window.pages();
-  };
-  if (window.pages() <= StockPages()) return false;
-  return window.begin == space_.begin() || window.end == space_.end() ||
-         is_long(window.begin - kPageBytes) || is_long(window.end);
-}
-
-// Among the windows between pinned items, the one with the fewest bytes in use. The search covers
-// some thousand extents.
-absl::optional<Compactor::Window> Compactor::ChooseToClear(
-    uint64_t pages, absl::Span<const uint64_t> pinned) const {
-  uint64_t extents_left = kExtentsSeenMax + pages;
-  absl::optional<Window> best;
-  const auto look = [&](uint64_t begin, uint64_t end) {
-    if (end < begin + pages * kPageBytes) return;
-    const Window window = ChooseIn(begin, end, pages, extents_left);
-    if (!best.has_value() || window.cost_bytes < best->cost_bytes) best = window;
-  };
-  uint64_t begin = space_.begin();
-  for (const uint64_t item : pinned) {
-    const ItemSpace::Extent extent = space_.ExtentAt(item);
-    look(begin, extent.begin);
-    begin = extent.end();
-  }
-  look(begin, space_.end());
-  return best;
-}
-
-// REQUIRES: a window exists, and extents begin and end there. The first window is found for any
-// `extents_left`.
-Compactor::Window Compactor::ChooseIn(uint64_t begin, uint64_t end, uint64_t pages,
-                                      uint64_t& extents_left) const {
-  absl::optional<Window> best;
-  uint64_t first = begin;
-  uint64_t used_bytes = 0;
-  for (uint64_t at = begin; at < end && (extents_left > 0 || !best.has_value());) {
-    const ItemSpace::Extent extent = space_.ExtentAt(at);
-    extents_left -= std::min<uint64_t>(extents_left, 1);
-    at = extent.end();
-    used_bytes += extent.used_bytes;
-    for (;;) {
-      const ItemSpace::Extent lowest = space_.ExtentAt(first);
-      if (at - lowest.end() < pages * kPageBytes) break;
-      used_bytes -= lowest.used_bytes;
-      first = lowest.end();
-    }
-    if (at - first < pages * kPageBytes) continue;
-    if (!best.has_value() || used_bytes < best->cost_bytes) best = Window{first, at, used_bytes};
-  }
-  return *best;
+  return found.window;
 }
 
 // --- Moves -----------------------------------------------------------------
 
-void Compactor::Enter(const Window& window) {
+void Compactor::Enter(const CompactionWindow& window) {
   space_.Close(window.begin, window.end);
   window_ = window;
   next_ = window.begin;

@@ -36,6 +36,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
+#include "index/space/compaction_window.h"
 #include "index/space/item_copy.h"
 #include "index/space/item_store.h"
 #include "index/space/region_writer.h"
@@ -105,23 +106,14 @@ class Compactor {
 
  private:
   enum class State { kIdle, kMoving, kWaiting };
-  struct Window {
-    uint64_t begin = 0;
-    uint64_t end = 0;
-    uint64_t cost_bytes = 0;
-    uint64_t pages() const { return (end - begin) / kPageBytes; }
-  };
 
   uint64_t StockPages() const;
   uint64_t PagesWanted(absl::Time now);
   bool WorthTrying(absl::Time now);
   void Rest(absl::Time now);
-  absl::optional<Window> Choose(uint64_t pages, uint64_t cost_percent_max, bool units,
-                                absl::Time now);
-  bool LeavesNoGap(const Window& window) const;
-  absl::optional<Window> ChooseToClear(uint64_t pages, absl::Span<const uint64_t> pinned) const;
-  Window ChooseIn(uint64_t begin, uint64_t end, uint64_t pages, uint64_t& extents_left) const;
-  void Enter(const Window& window);
+  absl::optional<CompactionWindow> Choose(uint64_t pages, uint64_t cost_percent_max, bool units,
+                                          absl::Time now);
+  void Enter(const CompactionWindow& window);
   // Moves items within the bound. True if the window's items have all been moved, or the window was
   // abandoned.
   bool Move(CompactionBound& left, absl::Time now);
@@ -141,7 +133,7 @@ class Compactor {
   bool units_wait_ = false;  // the window's items have been moved, and its units wait for a Step
 
   State state_ = State::kIdle;
-  Window window_;
+  CompactionWindow window_;
   uint64_t next_ = 0;                                // in window_: items below this are done
   const Evictor* evictor_ = nullptr;                 // within Clear
   absl::Time cleared_until_ = absl::InfinitePast();  // until then the window belongs to Clear
