@@ -1,5 +1,9 @@
 // The operations of the clients of a simulation, drawn from a plan, and the histories of all keys.
 //
+// It has more methods than other classes: one kind of operation each, on the one set of histories.
+// workload_scans.cc has the scans, workload_results.cc what became of operations, workload_events.cc
+// what the world reports.
+//
 // Thread rule: one thread.
 
 #ifndef OSPREY_TESTS_SIMULATION_WORKLOAD_H_
@@ -98,7 +102,9 @@ class Workload final : public World::Actor {
   absl::Status StartPutFrom(Start start);
   absl::Status StartWrite(Start& start);
   template <typename T>
-  absl::AnyInvocable<void(absl::StatusOr<T>)> Ending(const Start& start);
+  absl::AnyInvocable<void(absl::StatusOr<T>)> Ending(const Start& start) {
+    return [this, start](const absl::StatusOr<T>& answer) { Ended(start, answer); };
+  }
   template <typename T>
   void Ended(const Start& start, const absl::StatusOr<T>& answer);
   void NoteStart(const Start& start, const absl::Status& status);

@@ -1,6 +1,10 @@
 // The world of a simulation: virtual time, the network, the server's incarnations, the clients'
 // engines, scheduling and faults. It is independent of the clients' operations (Actor).
 //
+// It has more methods and members than other classes: every turn, fault and restart draws from the one
+// sequence of random numbers and advances the one clock. world_processes.cc starts and ends server and
+// clients, world_data.cc has the data directory, world.cc the turns, faults and the end.
+//
 // Thread rule: one thread. Process-wide while it lives: the hooks of index/layout/test_hooks.h.
 
 #ifndef OSPREY_TESTS_SIMULATION_WORLD_H_
