@@ -71,19 +71,18 @@ absl::Status NoListenerError(absl::string_view uri) {
 }
 
 absl::Status RefusedError(absl::string_view uri) {
-  return MakeError(
-      Reason::kRefused,
-      absl::StrCat("the server at ", uri,
-                   " has as many connections as it takes; close some, or raise kvserver "
-                   "--connections-max"));
+  return MakeError(Reason::kRefused,
+                   absl::StrCat("the server at ", uri,
+                                " accepts no more connections; close some, or raise kvserver "
+                                "--connections-max"));
 }
 
 absl::Status SourceRefusedError(absl::string_view uri) {
   return MakeError(
       Reason::kRefused,
       absl::StrCat("the server at ", uri,
-                   " has as many connections from this host (or, over shared memory, of "
-                   "this user) as it takes; close some, or raise kvserver "
+                   " accepts no more connections from this host (or, over shared memory, of "
+                   "this user); close some, or raise kvserver "
                    "--connections-per-address-max"));
 }
 

@@ -132,8 +132,8 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (!arguments->empty()) {
-    return Fail(kExitUsage, absl::StrCat("argument '", arguments->front(),
-                                         "' means nothing here; flags start with --"));
+    return Fail(kExitUsage, absl::StrCat("unexpected argument '", arguments->front(),
+                                         "'; flags begin with --"));
   }
   for (const char* const flag : {"auth_key_file", "metrics", "data_dir", "memory_for"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())

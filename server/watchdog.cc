@@ -36,9 +36,9 @@ absl::StatusOr<std::unique_ptr<Watchdog>> Watchdog::Start(absl::Duration patienc
     watchdog->thread_ =
         std::thread([patience, started = watchdog.get()] { started->Run(patience / 2); });
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "cannot start the thread that tells the service manager that we live: ", error.what(),
-        "; allow more threads (TasksMax=, ulimit -u)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot start the thread that notifies the service manager: ", error.what(),
+                     "; allow more threads (TasksMax=, ulimit -u)"));
   }
   return watchdog;
 }
@@ -60,7 +60,7 @@ void Watchdog::Run(absl::Duration every) {
     const absl::Status status = check_();
     if (status.ok()) TellServiceManager("WATCHDOG=1");
     if (!status.ok() && was_well)
-      Log(absl::StrCat(status.message(), "; the service manager is not told that we live"));
+      Log(absl::StrCat(status.message(), "; the service manager is not notified"));
     was_well = status.ok();
     ended_.wait_for(lock, absl::ToChronoNanoseconds(every), [this] { return ends_; });
   }

@@ -232,7 +232,7 @@ absl::Status MessageOperation::ErrorOf(const rdma::Reply& reply) const {
 void MessageOperation::Succeeded(const rdma::Reply& reply) {
   const auto nonsense = [&](absl::string_view what) {
     return Finish(
-        MakeError(Reason::kBadServer, absl::StrCat("the server's reply makes no sense: ", what)));
+        MakeError(Reason::kBadServer, absl::StrCat("the server's reply is invalid: ", what)));
   };
   version_ = reply.body.version;
   if (opcode_ == rdma::Opcode::kIncrement && !absl::SimpleAtoi(AsText(reply.data), &number_))

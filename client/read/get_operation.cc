@@ -213,7 +213,7 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
     return Answer(BufferTooSmallError(length, target_.size));
   if (std::exchange(asks_length_, false)) return Restart();  // the value would fit now
   if (length > value_bytes_max || reply.body.slot == 0) {
-    return Answer(MakeError(Reason::kBadServer, "the server's reply to a GET makes no sense"));
+    return Answer(MakeError(Reason::kBadServer, "the server's reply to a GET is invalid"));
   }
   // The item stays in its place for a while: READ it there. The bytes are verified like any other
   // READ.

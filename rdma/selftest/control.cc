@@ -63,7 +63,7 @@ absl::Status Message::Validate() const {
   const bool zeros =
       std::all_of(std::begin(reserved), std::end(reserved), [](uint8_t b) { return b == 0; });
   if (failed > 1 || ethernet > 1 || !zeros)
-    return absl::InvalidArgumentError("the other end sent a message that makes no sense");
+    return absl::InvalidArgumentError("the other end sent a message that is invalid");
   return absl::OkStatus();
 }
 

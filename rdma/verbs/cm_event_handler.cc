@@ -128,8 +128,8 @@ absl::Status CmEventHandler::RejectionOf(const VerbsConnection& connection,
     case kRejectNoListener:
       return NoListenerError(connection.peer);
     case kRejectStaleConnection:
-      return UnreachableError(
-          connection.peer, "it takes us for an earlier connection; it will not when tried again");
+      return UnreachableError(connection.peer,
+                              "it regards this as an earlier connection; try again");
     case kRejectTimeout:
       return UnreachableError(connection.peer, "the connection could not be made in time");
     case kRejectByConsumer: {

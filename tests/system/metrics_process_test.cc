@@ -140,7 +140,7 @@ class StoppedThread {
   pid_t thread_ = 0;
 };
 
-TEST_F(MetricsProcessTest, TellWhatWasDone) {
+TEST_F(MetricsProcessTest, CountWhatWasDone) {
   Start();
   const std::unique_ptr<Client> client = Connect();
   ASSERT_NE(client, nullptr);
@@ -258,7 +258,7 @@ void ExpectNeeded(const Scrape& scrape, double mib) {
   EXPECT_LT(scrape.Of("osprey_disk_needed_bytes"), (mib + 1) * (1 << 20));
 }
 
-TEST_F(MetricsProcessTest, ADurableServerTellsOfItsLogAndItsStart) {
+TEST_F(MetricsProcessTest, ADurableServerHasMetricsOfItsLogAndItsStart) {
   const std::string directory = NewTemporaryDirectory() + "/data";
   const std::vector<std::string> flags = {"--data-dir=" + directory, "--durability-lag=50ms"};
   Start(flags);
@@ -353,7 +353,7 @@ TEST_F(MetricsProcessTest, WithSyncManyWritesInFlightShareSyncs) {
   EXPECT_LT(scrape.Of("osprey_log_syncs_total"), kPuts / 8);
 }
 
-TEST_F(MetricsProcessTest, AServerInMemoryTellsOfNoLog) {
+TEST_F(MetricsProcessTest, AServerInMemoryHasNoMetricsOfALog) {
   Start();
   EXPECT_THAT(server_->Log(), Not(HasSubstr("data_dir=")));
   EXPECT_EQ(Scraped().families.count("osprey_log_lag_seconds"), 0u);
@@ -366,7 +366,7 @@ TEST_F(MetricsProcessTest, AServerInMemoryTellsOfNoLog) {
 }
 
 // GETs are READs, which the server does not see: clients report them.
-TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
+TEST_F(MetricsProcessTest, HaveWhatClientsReportOfTheirGets) {
   Start();
   const std::unique_ptr<Client> client = Connect();
   ASSERT_NE(client, nullptr);
@@ -395,7 +395,7 @@ TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
   EXPECT_EQ(RequestsIn(scrape), requests);
 }
 
-TEST_F(MetricsProcessTest, TellOfClientsThatCameForAMoment) {
+TEST_F(MetricsProcessTest, CountClientsThatConnectedForAMoment) {
   Start();
   for (int i = 0; i < 3; ++i) {
     const std::unique_ptr<Client> client = Connect();
@@ -432,7 +432,7 @@ TEST_F(MetricsProcessTest, AStuckPollerIsUnhealthyAndHindersNoScrape) {
     EXPECT_THAT(manager.Received(), Contains("WATCHDOG=1"));  // before it hung
     absl::SleepFor(absl::Milliseconds(500));
     EXPECT_THAT(manager.Received(), Not(Contains("WATCHDOG=1")));
-    EXPECT_THAT(server_->Log(), HasSubstr("the service manager is not told that we live"));
+    EXPECT_THAT(server_->Log(), HasSubstr("the service manager is not notified"));
   }
   EXPECT_EQ(AwaitHealth(200), "ok\n");
   absl::SleepFor(absl::Milliseconds(500));

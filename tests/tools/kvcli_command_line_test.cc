@@ -349,7 +349,7 @@ TEST_F(KvcliTest, SomeCommandsMayBeWrittenAsFlags) {
   EXPECT_EQ(Kvcli({"--stat", "-r", "1", "-i", "0.01"}).exit_status, 0);
   ExpectUsageError(Kvcli({"--stat", "get", "a"}), "leave out 'get'");
   ExpectUsageError(Kvcli({"--latency", "--bigkeys"}), "leave out 'latency'");
-  ExpectUsageError(Kvcli({"--scan", "--top=1"}), "--top means nothing here");
+  ExpectUsageError(Kvcli({"--scan", "--top=1"}), "--top is not for this command");
 }
 
 TEST_F(KvcliTest, WithoutAServerTheStatusIsThreeAndTheLineNamesIt) {

@@ -151,7 +151,7 @@ absl::Status CheckUsage(const Command& command, Arguments arguments,
   const unsigned unknown = GivenFlags(options) & ~command.flags;
   for (const FlagName& flag : FlagNames()) {
     if ((unknown & flag.flag) != 0)
-      return absl::InvalidArgumentError(absl::StrCat(flag.name, " means nothing here"));
+      return absl::InvalidArgumentError(absl::StrCat(flag.name, " is not for this command"));
   }
   if (absl::Status values = CheckValues(command, arguments, options); !values.ok()) return values;
   return command.check == nullptr ? absl::OkStatus() : command.check(arguments, options);

@@ -239,7 +239,7 @@ void CheckIpoib(const Machine& machine, const Port& port, std::vector<Finding>& 
   }
   if (!looked) {
     findings.push_back(
-        {Outcome::kSkip, "address", "`ip address show` tells nothing (package iproute2)", {}});
+        {Outcome::kSkip, "address", "`ip address show` prints nothing (package iproute2)", {}});
     return;
   }
   findings.push_back({Outcome::kWarn,

@@ -262,7 +262,7 @@ void CheckResources(const Machine& machine, std::vector<Finding>& findings) {
   if (!holders.has_value()) {
     findings.push_back({Outcome::kSkip,
                         "resources",
-                        "`rdma resource show qp` tells nothing (package iproute2)",
+                        "`rdma resource show qp` prints nothing (package iproute2)",
                         {}});
     return;
   }
