@@ -126,7 +126,7 @@ TEST_F(ClientAwaitedTest, ABatchIsAnsweredWithoutPoll) {
   EXPECT_EQ(engine_->in_flight(), 0);
 }
 
-TEST_F(ClientAwaitedTest, NothingIsBegunBesideAnotherOperationOrWithoutAConnectionOrAKey) {
+TEST_F(ClientAwaitedTest, NothingStartsBesideAnotherOperationOrUnconnected) {
   Store("planet", "saturn");
   EXPECT_FALSE(BeginOne(""));
   EXPECT_FALSE(BeginOne(std::string(5000, 'k')));
@@ -171,7 +171,7 @@ TEST_F(ClientAwaitedTest, ReadsThatAreHeldUpEndAtTheDeadline) {
   EXPECT_EQ(Get("planet")->bytes, "saturn");
 }
 
-TEST_F(ClientAwaitedTest, AnAnswerJudgedAfterTheDeadlineAsTheProcessWasStoppedIsRejected) {
+TEST_F(ClientAwaitedTest, AnAnswerJudgedAfterTheDeadlineIsRejected) {
   CloseEngine();
   bool stopped = false;
   coarse_clock_ = [&] { return now_ + (stopped ? absl::Seconds(2) : absl::ZeroDuration()); };

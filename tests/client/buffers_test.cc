@@ -197,7 +197,7 @@ TEST_F(ClientBuffersTest, ALateGetWithoutReadsUnderWayLeavesTheConnectionAlone) 
   EXPECT_EQ(connects(), 1u);
 }
 
-TEST_F(ClientBuffersTest, AConnectionThatBreaksInMidTransferIsOnlyADelayAndThenTheDeadline) {
+TEST_F(ClientBuffersTest, ABreakInMidTransferDelaysUntilTheDeadline) {
   const std::string value = ValueOf(8 * kMiB);
   Store("planet", value);
   const UserMemory buffer = NewBuffer(8 * kMiB);
@@ -264,7 +264,7 @@ TEST_F(ClientBuffersTest, ABufferDestroyedWhileItIsUsedStaysUntilTheEnd) {
 
 // --- Putting
 
-TEST_F(ClientBuffersTest, ValuesArePutFromTheBufferShortOnesInTheFrameLongOnesByReference) {
+TEST_F(ClientBuffersTest, PutFromSendsShortValuesInTheFrameLongOnesByReference) {
   const UserMemory buffer = NewBuffer(1 * kMiB);
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{500}, uint64_t{5000}, kMiB - 7}) {
     const std::string value = ValueOf(bytes, bytes);

@@ -32,7 +32,7 @@ TEST(ClientGetStatsTest, OneGetInSixtyFourIsTimed) {
   EXPECT_NEAR(timed, 10000, 300);
 }
 
-TEST(ClientGetStatsTest, OffItTimesAndTellsNothing) {
+TEST(ClientGetStatsTest, OffItTimesAndReportsNothing) {
   Counters counters;
   ClientGetStats report(counters, 1);
   counters.gets = counters.hits = 5;
@@ -41,7 +41,7 @@ TEST(ClientGetStatsTest, OffItTimesAndTellsNothing) {
   EXPECT_FALSE(report.HasNews());
 }
 
-TEST(ClientGetStatsTest, EachReportTellsWhatTheLastDidNot) {
+TEST(ClientGetStatsTest, EachReportHasWhatIsNewSinceTheLast) {
   Counters counters;
   ClientGetStats report(counters, 1);
   report.set_on(true);

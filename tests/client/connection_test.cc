@@ -395,7 +395,7 @@ TEST_F(ClientEngineTest, AReplyInTheNameOfAnotherSessionAnswersNothing) {
   EXPECT_TRUE(absl::IsCancelled(put.status()));
 }
 
-TEST_F(ClientEngineTest, ClosingTellsTheServerAndLeavesNothingBehind) {
+TEST_F(ClientEngineTest, ClosingNotifiesTheServerAndLeavesNothingBehind) {
   StartServer();
   StartEngine();
   BecomeReady();

@@ -139,7 +139,7 @@ TEST_F(ClientExpiryTest, LongValuesExpireAsShortOnesDo) {
   }
 }
 
-TEST_F(ClientExpiryTest, WhenItCannotTellItAsksTheServer) {
+TEST_F(ClientExpiryTest, WhenInDoubtItAsksTheServer) {
   Start(absl::Hours(1));
   ASSERT_TRUE(Put("planet", "saturn", For(kTtl)).ok());
   const absl::Time put_at = now_;

@@ -127,7 +127,7 @@ struct ServerAnswer {
   bool may_be_applied = false;
 };
 
-TEST_F(ClientOperationsTest, EveryRefusalOfTheServerHasAReasonOfItsOwnAndSaysWhatBecameOfTheWrite) {
+TEST_F(ClientOperationsTest, EveryRefusalHasItsReasonAndTheOutcomeOfTheWrite) {
   const ServerAnswer answers[] = {
       {absl::StatusCode::kNotFound, Reason::kNone, Reason::kAbsent},
       {absl::StatusCode::kAlreadyExists, Reason::kNone, Reason::kPresent},

@@ -52,7 +52,7 @@ TEST(ServerClockTest, AnHourBetweenTheClocksMakesNoDifference) {
   }
 }
 
-TEST(ServerClockTest, WhereverInTheRoundTripTheServerLookedItsTimeIsWithinTheBounds) {
+TEST(ServerClockTest, ServerTimeOfAnyMomentOfTheRoundTripIsWithinBounds) {
   const Truth truth{absl::Minutes(7)};
   for (const int64_t micros : {0, 1, 25, 49, 50}) {
     ServerClock clock;
@@ -101,7 +101,7 @@ TEST(ServerClockTest, ASlowAnswerDoesNotSpoilAGoodEstimate) {
   EXPECT_NE(clock.At(kStart + absl::Milliseconds(10500)), std::nullopt);
 }
 
-TEST(ServerClockTest, WantsNoNewsForAMillisecondOnceItsBoundsAreClose) {
+TEST(ServerClockTest, NeedsNoUpdateForAMillisecondOnceBoundsAreClose) {
   ServerClock clock;
   const Truth truth{absl::Seconds(7)};
   EXPECT_TRUE(clock.WantsNews(kStart));

@@ -308,7 +308,7 @@ TEST_F(ClientWriteTest, ASentWriteIsUnknownWhenTheServerForgotTheSession) {
   EXPECT_EQ(server_->requests.size(), 1u);
 }
 
-TEST_F(ClientWriteTest, WritesAreRepeatedInTheirSessionUnderTheirOldSequencesAndInOrder) {
+TEST_F(ClientWriteTest, WritesAreRepeatedInOrderUnderTheirOldSequences) {
   server_->resumes = true;
   server_->answers = false;
   Outcome<uint64_t> puts[3];

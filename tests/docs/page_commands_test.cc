@@ -72,7 +72,7 @@ TEST_F(PageCommandsTest, TheFirstPageLeadsToAGet) {
   EXPECT_TRUE(absl::EndsWith(result.out, "\nsaturn")) << result.out;
 }
 
-TEST_F(PageCommandsTest, TheOperatorsCommandsTellWhatRecordsTakeAndBringABackupBack) {
+TEST_F(PageCommandsTest, TheOperatorsCommandsMeasureRecordsAndRestoreABackup) {
   const ProgramResult result =
       Run(CommandsOf("server/OPERATING.md", "bazel-bin/"), {{"--records=20000", "--records=2000"}});
   EXPECT_EQ(result.exit_status, 0) << result.err;

@@ -1,10 +1,10 @@
 #!/usr/bin/python3 -B
-"""Prose keeps two rules that a script can check: words that no page, comment or message uses, and sentences of at most 25 words.
+"""Prose keeps three rules that a script can check: words that no page, comment or message uses, sentences of at most 25 words, short names of tests.
 
   tests/docs/style_test.py                    one case a rule
   tests/docs/style_test.py --list [FILE...]   every finding, as FILE:LINE: what
 
-Checked are the pages (*.md), comments of C++, Python and shell, and the strings of C++ sources.
+Checked are the pages (*.md), comments of C++, Python and shell, the strings of C++ sources, and the names of C++ tests.
 """
 
 import collections
@@ -19,6 +19,12 @@ WORDS_MAX = 25
 BANNED = re.compile(
     r"\b(who|whom|whoever|nobody|somebody|everybody|anybody|he|him|his|she|her|neither so nor so|anew|of its own accord|"
     r"is told|are told|was told|be told|believes?|believed|wants?|wanted|hears?|heard|knows|knew|mends?|mended|let go|(?:this|the) room|rooms|nowhere)\b", re.I)
+# A test's name is a sentence too.
+TEST_NAME = re.compile(r"^TEST(?:_F|_P)?\(\w+,\s*(\w+)\)", re.M)
+TEST_NAME_MAX = 60
+BANNED_IN_NAMES = re.compile(r"(?:%s|Tells?|Told|Dear|Rude|Strangers?|Newcomers?)(?=[A-Z]|$)" %
+                             "|".join(w.title() for w in ("who whom whoever nobody somebody everybody anybody his him her anew believe believes believed "
+                                                          "want wants wanted hear hears heard know knows knew mend mends nowhere").split()))
 COMMENT_OF = {".h": "//", ".cc": "//", ".c": "//", ".py": "#", ".sh": "#", "": "#"}
 Finding = collections.namedtuple("Finding", "path line rule text")
 
@@ -106,6 +112,12 @@ def findings_in(path, text):
                 yield Finding(path, line, "long", f"{len(words)} words: {sentence}")
         for found in BANNED.finditer(prose):
             yield Finding(path, line, "word", f'"{found[0]}": …{prose[max(0, found.start() - 30):found.end() + 30]}…')
+    for found in TEST_NAME.finditer(text if suffix == ".cc" else ""):
+        line = text[:found.start()].count("\n") + 1
+        if len(found[1]) > TEST_NAME_MAX:
+            yield Finding(path, line, "name", f"{len(found[1])} letters: {found[1]}")
+        if word := BANNED_IN_NAMES.search(found[1]):
+            yield Finding(path, line, "name", f'"{word[0]}" in {found[1]}')
     if suffix in (".h", ".cc"):
         for number, line in enumerate(text.splitlines(), 1):
             if line.lstrip().startswith(("//", "#include")):
@@ -136,7 +148,8 @@ def main(args):
         sys.exit(__doc__)
     counts = collections.Counter((finding.path, finding.rule) for finding in all_findings(git_files()))
     status = 0
-    for rule, sentence in (("word", "prose uses none of the words of the list"), ("long", f"no sentence has more than {WORDS_MAX} words")):
+    for rule, sentence in (("word", "prose uses none of the words of the list"), ("long", f"no sentence has more than {WORDS_MAX} words"),
+                           ("name", f"the names of tests have at most {TEST_NAME_MAX} letters, and none of these words")):
         wrong = [f"{path}: {count} findings: tests/docs/style_test.py --list {path}"
                  for (path, found), count in sorted(counts.items()) if found == rule]
         for line in wrong:

@@ -224,7 +224,7 @@ TEST(PreparedWritesTest, ANewKeyHasALineInAFullIndex) {
   }
 }
 
-TEST(PreparedWritesTest, KeysOfOneHomeAreDecidedWhileTheChainHasRoom) {
+TEST(PreparedWritesTest, KeysOfOneHomeAreDecidedWhileTheChainHasSpace) {
   PreparedFixture f;
   const std::vector<std::string> keys = KeysOfHome(7, 200, /*same_fingerprint=*/false);
   absl::Status refusal;
@@ -243,7 +243,7 @@ TEST(PreparedWritesTest, KeysOfOneHomeAreDecidedWhileTheChainHasRoom) {
 }
 
 // The keys of two halves of one home fit into one segment. With those that are decided they do not.
-TEST(PreparedWritesTest, SegmentsStayApartWhileTheirDecidedKeysNeedTheRoom) {
+TEST(PreparedWritesTest, SegmentsStayApartWhileTheirDecidedKeysNeedTheSpace) {
   constexpr size_t kPresent = 40, kDecided = 30;  // of each half
   constexpr size_t kPlaces = (2 + kChainLinesMax) * kLineWordsUsable;
   static_assert(2 * kPresent < kPlaces && 2 * (kPresent + kDecided) > kPlaces);

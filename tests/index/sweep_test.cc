@@ -76,7 +76,7 @@ TEST(SweepTest, ScansAndCountsLeaveOutWhatHasExpired) {
   EXPECT_EQ(RunScan(f, true).count, forever.size());
 }
 
-TEST(SweepTest, ScanReadsAgainWhatMayOrMayNotHaveExpiredAndGivesUpWhenThatIsEndless) {
+TEST(SweepTest, ScanRepeatsReadsOfDoubtfulExpiriesWithinABound) {
   ExpiryFixture f;
   const WriteResult put = f.Put("key", "value", kTenSeconds);
   f.now_ns = put.expiry_ns;

@@ -167,7 +167,7 @@ TEST_F(BlockingExecutorTest, WhatACallOwnsIsDestroyedElsewhereToo) {
   EXPECT_NE(ended_on, std::this_thread::get_id());
 }
 
-TEST_F(BlockingExecutorTest, ItsEndWaitsForTheCallUnderWayAndDropsTheOthersWithAllThatTheyOwn) {
+TEST_F(BlockingExecutorTest, ItsEndWaitsForTheCallUnderWayAndDropsTheOthers) {
   Latch latch;
   Occupy(latch);
   int left = 0;

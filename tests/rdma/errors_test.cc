@@ -72,7 +72,7 @@ TEST(RdmaErrorsTest, ErrorsCarryCodeReasonObjectAndFix) {
   }
 }
 
-TEST(RdmaErrorsTest, ErrorsOfOneReasonAreToldApart) {
+TEST(RdmaErrorsTest, ErrorsOfOneReasonAreDistinguished) {
   EXPECT_TRUE(BrokeRules(BrokeRulesError("it sent nonsense")));
   EXPECT_FALSE(BrokeRules(PeerGoneError("the peer died")));
   EXPECT_FALSE(BrokeRules(TooManyExposedError(16)));

@@ -213,7 +213,7 @@ int GidIndexOfLabIp() {
   return -1;
 }
 
-TEST(Selftest, KvcliTakesDevicePortAndGidAndTellsThemInJson) {
+TEST(Selftest, KvcliTakesDevicePortAndGidAndPrintsThemInJson) {
   const std::string index = absl::StrCat(GidIndexOfLabIp());
   const std::string device = std::getenv("LAB_DEVICE");
   const ProgramResult result =

@@ -20,7 +20,7 @@ using absl::StatusCode;
 using rdma::Opcode;
 using rdma::WireCondition;
 
-TEST(ServerEngineTest, WelcomeTellsWhatAClientMustKnow) {
+TEST(ServerEngineTest, WelcomeHasWhatAClientNeeds) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -88,7 +88,7 @@ TEST(ServerEngineTest, TheEmptyValueIsAValue) {
   EXPECT_EQ(get.data, "");
 }
 
-TEST(ServerEngineTest, ConditionsAreCheckedAndTellThePresentVersion) {
+TEST(ServerEngineTest, ConditionsAreCheckedAndReturnThePresentVersion) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -106,7 +106,7 @@ TEST(ServerEngineTest, ConditionsAreCheckedAndTellThePresentVersion) {
   EXPECT_EQ(server.Stored("key"), "two");
 }
 
-TEST(ServerEngineTest, PingIsAnsweredAndStatsTellOfTransportTableAndRequests) {
+TEST(ServerEngineTest, PingIsAnsweredAndStatsHaveTransportTableAndRequests) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();

@@ -75,7 +75,7 @@ TEST(ServerExpiryTest, ATimeToLiveAsLongAsItGetsIsTaken) {
   EXPECT_EQ(server.Stored("key"), "value");
 }
 
-TEST(ServerExpiryTest, ExpireAndPersistTellVersionAndExpiry) {
+TEST(ServerExpiryTest, ExpireAndPersistReturnVersionAndExpiry) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -106,7 +106,7 @@ TEST(ServerExpiryTest, ExpireAndPersistTellVersionAndExpiry) {
   EXPECT_EQ(server.counters().touches, 3u);
 }
 
-TEST(ServerExpiryTest, ARepeatedExpireTellsTheSameExpiryAndCountsFromTheFirst) {
+TEST(ServerExpiryTest, ARepeatedExpireReturnsTheSameExpiry) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -318,7 +318,7 @@ TEST(ServerExpiryTest, WhatExpiresInAnotherPollersTableIsSweptAndWakesFewPollers
   EXPECT_EQ(server.tables().stats().expiries, kKeys);
 }
 
-TEST(ServerExpiryTest, StatsTellOfIt) {
+TEST(ServerExpiryTest, StatsCountIt) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();

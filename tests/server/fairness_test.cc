@@ -92,7 +92,7 @@ TEST(FairnessTest, RequestsThatWaitAreExecutedInTheirOrder) {
 
 // More requests than fit into a turn, of keys in several partitions: batched requests, waiting
 // ones, and those behind them.
-TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderHoweverTheyAreGatheredAndDeferred) {
+TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderWhenGatheredAndDeferred) {
   HarnessOptions options;
   options.partitions = 8;
   ServerHarness server(options);
@@ -129,7 +129,7 @@ TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderHoweverTheyAreGatheredAndDeferred
 
 // Some prove to be expensive when they are executed. The rest of the batch then waits, in its
 // order.
-TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
+TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutExpensive) {
   HarnessOptions options;
   options.region_bytes = 1 << 20;
   options.evict = true;
@@ -172,7 +172,7 @@ TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
 }
 
 // Other pollers may need the table.
-TEST(FairnessTest, ATableIsHeldForFewerDearRequestsThanSmallOnes) {
+TEST(FairnessTest, ATableIsHeldForFewerExpensiveRequestsThanSmallOnes) {
   ServerHarness server;
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 3; ++i) {

@@ -243,7 +243,7 @@ TEST(MetricTableTest, FiguresOfOneMetricAgreeOnWhatItIs) {
   }
 }
 
-TEST(MetricTableTest, StatsTellWhatTheMetricsTell) {
+TEST(MetricTableTest, StatsHaveTheNumbersOfTheMetrics) {
   StatsInput input;
   input.counters.puts = 11;
   input.counters.answers[static_cast<size_t>(absl::StatusCode::kOk)] = 12;

@@ -19,7 +19,7 @@ using rdma::WireCondition;
 
 // --- Increment -----------------------------------------------------------------------------------
 
-TEST(ServerIncrementTest, AddsToDecimalTextAndTellsTheSum) {
+TEST(ServerIncrementTest, AddsToDecimalTextAndReturnsTheSum) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -193,7 +193,7 @@ TEST(ServerAppendTest, AValueDoesNotGrowBeyondItsBound) {
 
 // --- Exists --------------------------------------------------------------------------------------
 
-TEST(ServerExistsTest, TellsLengthAndVersionAndSendsAndLeasesNothing) {
+TEST(ServerExistsTest, ReturnsLengthAndVersionAndSendsAndLeasesNothing) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -427,7 +427,7 @@ TEST_P(ServerFlushTest, WhatIsWrittenAfterItBeganStays) {
   }
 }
 
-TEST_P(ServerFlushTest, APartThatIsRepeatedTellsTheSameAndDeletesNoMore) {
+TEST_P(ServerFlushTest, ARepeatedPartReturnsTheSameAndDeletesNoMore) {
   ServerHarness server(Options());
   RawClient client(server);
   client.Establish();

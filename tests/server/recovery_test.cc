@@ -234,7 +234,7 @@ TEST(ServerRecoveryTest, FramesThatCameBeforeTheirConnectionWasSupersededAreExec
   EXPECT_EQ(server.counters().writes_repeated, 1);
 }
 
-TEST(ServerRecoveryTest, AValueThatLandsAfterItsConnectionWasSupersededIsNotWrittenThere) {
+TEST(ServerRecoveryTest, AValueThatLandsAfterASupersessionIsNotWritten) {
   ServerHarness server;
   RawClient old_one(server), new_one(server);
   new_one.Connect();
@@ -423,7 +423,7 @@ TEST(ServerStopTest, WhatIsUnderWayIsAnsweredThenDisconnectNoticeThenTheEnd) {
   EXPECT_TRUE(server.engine().done());
 }
 
-TEST(ServerStopTest, NewRequestsAreRefusedAsNotAppliedAndOldOnesStillAnsweredFromMemory) {
+TEST(ServerStopTest, NewRequestsAreRefusedOldOnesAnsweredFromMemory) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();

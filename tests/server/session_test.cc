@@ -122,7 +122,7 @@ TEST_F(SessionsTest, AForgottenSessionIsUnknown) {
 
 // --- Across a restart ----------------------------------------------------------------------------
 
-TEST(SessionImageTest, RestoredSessionKnowsItsWindow) {
+TEST(SessionImageTest, RestoredSessionHasItsWindow) {
   uint64_t last_id = 0;
   Sessions old_life(4, [&] { return ++last_id; });
   Session& session = old_life.Create(ConnectionNumber(1));

@@ -33,7 +33,7 @@ class TimerQueueTest : public ::testing::Test {
   Thing a_{'a'}, b_{'b'}, c_{'c'};
 };
 
-TEST_F(TimerQueueTest, ThingsComeInTheOrderOfTheirTimesAndThenInThatInWhichTheyWereSet) {
+TEST_F(TimerQueueTest, TimersComeInOrderOfTheirTimesThenOfInsertion) {
   timers_.Set(b_, At(40));
   timers_.Set(c_, At(40));
   timers_.Set(a_, At(20));

@@ -93,7 +93,7 @@ TEST_F(EvictionTest, SoTheyDoInAllPartitionsOfSeveralPollers) {
   ReadSomeWhileOthersComeAndGo();
 }
 
-TEST_F(EvictionTest, GetsAloneTellTheServerOnceASecond) {
+TEST_F(EvictionTest, GetsAloneSendHintsOnceASecond) {
   Start({"--memory=4MiB", "--evict=clock"});
   ASSERT_EQ(PutMany("key", 100, 1000), 100u);
   const uint64_t frames = Stat("hint_frames"), requests = Stat("requests");

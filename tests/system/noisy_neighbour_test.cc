@@ -275,11 +275,11 @@ TEST_F(NoisyNeighbourTest, ClientsThatTakeNoRepliesAtMostDoubleTheLatencyOfOther
   ExpectToleratedBeside<Deaf>();
 }
 
-TEST_F(NoisyNeighbourTest, ClientsThatConnectAndSayNothingAtMostDoubleTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, SilentConnectionsAtMostDoubleTheLatencyOfOthers) {
   ExpectToleratedBeside<Silent>();
 }
 
-TEST_F(NoisyNeighbourTest, FiveHundredThatComeBackAgainAndAgainAtMostDoubleTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, FiveHundredReconnectingAtMostDoubleTheLatencyOfOthers) {
   // They take longer than a round.
   Latencies quiet, disturbed;
   Returning misbehaving(server_->uri());
@@ -295,8 +295,7 @@ TEST_F(NoisyNeighbourTest, FiveHundredThatComeBackAgainAndAgainAtMostDoubleTheLa
   Compare(quiet, disturbed);
 }
 
-TEST_F(NoisyNeighbourTest,
-       TwoThousandThatComeAndUseTheirConnectionsAndLeaveAtMostDoubleTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, TwoThousandShortClientsAtMostDoubleTheLatencyOfOthers) {
   Latencies quiet, disturbed;
   for (int crowds = 0; crowds < 3; ++crowds) {  // or one, as above
     Crowd crowd(server_->uri());

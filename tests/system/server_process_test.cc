@@ -397,7 +397,7 @@ TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {
   EXPECT_LT(used - at_start, 80 << 10);
 }
 
-TEST(ServerProcess, TellsSystemdWhenItIsReadyAndThatItEnds) {
+TEST(ServerProcess, NotifiesSystemdWhenItIsReadyAndWhenItEnds) {
   const std::string directory = NewTemporaryDirectory();
   const NotifySocket manager(directory + "/notify");
   ProgramOptions options;

@@ -55,7 +55,7 @@ TEST(KvcliChartTest, WithoutValuesNothingIsDrawnAndOneValueIsEnough) {
   EXPECT_EQ(Chart({{"GET", &one}, {"PUT", &none}}, 1).size(), 3u);
 }
 
-TEST(KvcliChartTest, TheProgressTellsPartRateAndTimeLeft) {
+TEST(KvcliChartTest, TheProgressShowsPartRateAndTimeLeft) {
   Progress::State state;
   state.part = 0.25;
   state.records = 10'000;

@@ -18,7 +18,7 @@ std::vector<Stanza> Parse(absl::string_view index) {
   return stanzas.ok() ? *stanzas : std::vector<Stanza>();
 }
 
-TEST(DebIndexTest, AStanzaIsAllOfItsBytesWithTheLastNewlineAndWithoutTheEmptyLine) {
+TEST(DebIndexTest, AStanzaHasItsLastNewlineAndNotTheEmptyLine) {
   const auto stanzas = Parse("Package: a\nVersion: 1\nTag: x,\n y\n\nPackage: b\nVersion: 2\n\n");
   ASSERT_EQ(stanzas.size(), 2u);
   EXPECT_EQ(stanzas[0].key, "a");

@@ -216,7 +216,7 @@ TEST_F(DoctorTest, WithoutAnyVerbsNodeInSysfsTheModuleIsMissing) {
   EXPECT_THAT(Of("nodes")[0].fixes, ElementsAre("modprobe ib_uverbs"));
 }
 
-TEST_F(DoctorTest, ANodeWithoutRightsAndOneForbiddenByTheControlGroupAreTwoThings) {
+TEST_F(DoctorTest, MissingRightsAndAControlGroupAreDistinguished) {
   AddDevice();
   machine_.open_errors = {{"/dev/infiniband/uverbs0", EACCES}, {"/dev/infiniband/rdma_cm", EPERM}};
   const std::vector<Finding> nodes = Of("nodes");

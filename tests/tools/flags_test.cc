@@ -158,7 +158,7 @@ TEST_F(FlagsTest, HelpNamesTheFlagsOfOneFileOnly) {
   EXPECT_THAT(DescribeFlags("some_other_file"), IsEmpty());
 }
 
-TEST_F(FlagsTest, HelpTellsTheValuesOfAFlagThatHasAFew) {
+TEST_F(FlagsTest, HelpListsTheValuesOfAFlagThatHasAFew) {
   EXPECT_THAT(DescribeFlags("flags_test"), HasSubstr("--some-choice=one|two   which of them\n"));
 }
 

@@ -195,7 +195,7 @@ TEST_F(KvbenchTest, FilesHoldTheSameFiguresAndTwoProcessesAreMerged) {
   ExpectUsageError(Bare({"merge", InDirectory("one.csv")}), "one.csv");
 }
 
-TEST_F(KvbenchTest, AnOpenLoopKeepsItsRateAndTellsBothTimes) {
+TEST_F(KvbenchTest, AnOpenLoopKeepsItsRateAndPrintsBothTimes) {
   Load();
   const ProgramResult run =
       Kvbench({"run", "--workload=b", "--records=500", "--target=500", "--duration=1.5s",

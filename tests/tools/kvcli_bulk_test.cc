@@ -182,7 +182,7 @@ TEST_F(KvcliBulkTest, AnEmptyFileHasNoRecordsAndAFolderIsNoFile) {
               AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("cannot be read: it is a folder")));
 }
 
-TEST_F(KvcliBulkTest, AnExportThatCannotBeWrittenIsSaidAndNothingStandsUnderItsName) {
+TEST_F(KvcliBulkTest, AnExportThatFailsIsReportedAndLeavesNoFile) {
   SKIP_IN_LAB();
   Fill(100, 0);
   ProgramOptions options;

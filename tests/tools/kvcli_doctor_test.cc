@@ -37,7 +37,7 @@ std::string OutcomesOf(const Json& json, const std::string& check) {
   return outcomes;
 }
 
-TEST(KvcliDoctorTest, ItsExitStatusIsTheWorstFindingAndJsonTellsThemAll) {
+TEST(KvcliDoctorTest, ItsExitStatusIsTheWorstFindingAndJsonHasThemAll) {
   const ProgramResult result = Doctor({"--json", "--memory=64MiB"});
   EXPECT_THAT(result.err, IsEmpty());
   const Json json = Json::parse(result.out, nullptr, false);

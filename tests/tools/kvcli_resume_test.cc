@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-TEST_F(KvcliBulkTest, AnInterruptedImportTellsHowToGoOnAndThenAllIsThere) {
+TEST_F(KvcliBulkTest, AnInterruptedImportPrintsTheCommandThatContinues) {
   SKIP_IN_LAB();
   Fill(3000, 0);
   const std::string path = Path("all.bin");
@@ -152,7 +152,7 @@ TEST_F(KvcliBulkTest, AnInterruptedImportOfAFileGoesOnByTheLineThatItPrints) {
   ExpectAllThere();
 }
 
-TEST_F(KvcliBulkTest, AnImportThatLosesItsServerForAWhileGoesOnByTheLineThatItPrints) {
+TEST_F(KvcliBulkTest, AnImportThatLosesItsServerContinuesByThePrintedLine) {
   SKIP_IN_LAB();
   Fill(kMany, 0);
   const std::string path = Path("all.jsonl");

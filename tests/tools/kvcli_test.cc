@@ -320,7 +320,7 @@ TEST_F(KvcliTest, StatsCountPutsAndNoGets) {
   EXPECT_EQ(after["requests"].get<int>() - before["requests"].get<int>(), 3);
 }
 
-TEST_F(KvcliTest, JsonTellsWhatAnOperationCost) {
+TEST_F(KvcliTest, JsonHasWhatAnOperationCost) {
   Put("cost", "x");
   const Json got = Json::parse(Kvcli({"get", "cost", "--json"}).out);
   EXPECT_EQ(got["reads"], 1);
@@ -393,7 +393,7 @@ TEST_F(KvcliTest, StatShowsOnlyGetsThatClientsReport) {
   EXPECT_EQ((*watched)->Stop(), 0);
 }
 
-TEST_F(KvcliTest, BigKeysTellsTheLongestAndHowTheyAreStored) {
+TEST_F(KvcliTest, BigKeysPrintsTheLongestAndHowTheyAreStored) {
   Kvcli({"flush"});
   Put("small", "s");
   Put("middle", std::string(5000, 'm'));

@@ -198,7 +198,7 @@ TEST_F(DriverTest, AStalledSecondShowsInIntendedTimesAndHardlyInServiceTimes) {
   EXPECT_EQ(state_.series.Row(1).operations, 0u);
 }
 
-TEST_F(DriverTest, AnOpenLoopThatCannotKeepUpTellsHowFarItIsBehind) {
+TEST_F(DriverTest, AnOpenLoopThatCannotKeepUpReportsHowFarItIsBehind) {
   Load();
   const int64_t start_ns = clock_.now_ns;
   store_.takes = [](int64_t) { return 2 * kMillisecond; };

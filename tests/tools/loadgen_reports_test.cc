@@ -426,7 +426,7 @@ TEST(OutputsTest, NothingIsWrittenThroughALinkOrFifo) {
   EXPECT_EQ(precious, "precious");
 }
 
-TEST(EnvironmentTest, TellsTheMachineAndSplitsWhatTheClientSays) {
+TEST(EnvironmentTest, HasTheMachineAndSplitsWhatTheClientSays) {
   EXPECT_THAT(FactsOf("transport=shm device=none word server=shm:///a=b"),
               ElementsAre(testing::Pair("transport", "shm"), testing::Pair("device", "none"),
                           testing::Pair("server", "shm:///a=b")));

@@ -59,7 +59,7 @@ TEST(RunnerTest, ALoadInsertsEveryRecordOnce) {
   EXPECT_EQ(result->environment[0].second, "null");
 }
 
-TEST(RunnerTest, ARunEndsInTimeAndTellsHowItWent) {
+TEST(RunnerTest, ARunEndsInTimeAndReportsItsResult) {
   RunnerOptions options = Options({{"maxexecutiontime", "1.5"}, {"target", "3000"}});
   options.warm_up = absl::Milliseconds(200);
   std::vector<std::string> lines;

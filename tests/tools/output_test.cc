@@ -94,7 +94,7 @@ TEST(KvcliOutputTest, AnErrorIsOneLineWhateverItsMessage) {
   EXPECT_EQ(err.str(), "kvcli: get two\\nlines\\x1b: no such key; put it\n");
 }
 
-TEST(KvcliOutputTest, WhatAServerTellsOfItselfSaysNothingToTheTerminal) {
+TEST(KvcliOutputTest, AServersTextsDoNotControlTheTerminal) {
   const std::string shown = Printed(Output::Form::kPeople, [](Output& out) {
     out.Table("transport=shm", {{"keys\x1b[2J", "12"}, {"device", "\x1b]0;x"}});
   });

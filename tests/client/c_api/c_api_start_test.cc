@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(CApiTest, OperationsStartedWithoutACallbackAreTakenInTheOrderOfTheirEnds) {
+TEST_F(CApiTest, OperationsWithoutACallbackAreTakenInOrderOfTheirEnds) {
   int contexts[3] = {};
   for (int& context : contexts) {
     const std::string key = absl::StrCat("k", &context - contexts);

@@ -140,7 +140,7 @@ TEST_F(MappedProbeTest, WhatHappensBetweenLookAndCopyIsSeenInTheCopy) {
 }
 
 // A slot shows whether its item has an expiry, but the item decides.
-TEST_F(MappedProbeTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
+TEST_F(MappedProbeTest, AnExpiryThatOnlyTheItemHasIsNoHit) {
   ASSERT_TRUE(table_
                   ->Put("mayfly", BytesOf(std::string(100, 'm')), {}, TestTime(0),
                         Lifetime::For(absl::Hours(1)))

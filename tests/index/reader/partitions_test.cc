@@ -55,7 +55,7 @@ TEST(PartitionsTest, SpansAreEqualAlignedAndApart) {
   EXPECT_EQ(SpanOfPartition(12345, 1, 0).bytes, 12345u);
 }
 
-TEST(PartitionsTest, RecordsOfDifferentPartitionsHaveDifferentChecksumsWhateverTheirOffsets) {
+TEST(PartitionsTest, RecordsOfDifferentPartitionsHaveDifferentChecksums) {
   std::mt19937_64 random(7);
   for (uint64_t incarnation : {uint64_t{1}, uint64_t{0xffffffffffffffff}, uint64_t{1} << 63,
                                uint64_t{random()}, uint64_t{random()}}) {

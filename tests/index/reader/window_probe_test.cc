@@ -37,7 +37,7 @@ class WindowProbeTest : public LookupTest {
   }
 };
 
-TEST_F(WindowProbeTest, TellsValueVersionAndLine) {
+TEST_F(WindowProbeTest, ReturnsValueVersionAndLine) {
   const std::vector<std::string> keys = FillBothLines();
   for (const uint64_t own : {0, 1}) {
     const uint64_t version = Put(keys[own], "another").version;
@@ -131,7 +131,7 @@ TEST_F(WindowProbeTest, ReturnsSecondLineSlotsOnlyIfTheHomeLineIsValid) {
   }
 }
 
-TEST_F(WindowProbeTest, TellsOfAnAbsentKeyThatItIsAbsent) {
+TEST_F(WindowProbeTest, ReturnsThatAnAbsentKeyIsAbsent) {
   FillBothLines();
   const std::string key = KeysOfHome(7, 60, /*same_fingerprint=*/false).back();
   const std::vector<std::byte> good = WindowBytesOf(key);

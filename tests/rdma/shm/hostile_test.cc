@@ -467,7 +467,7 @@ TEST_P(ShmHostileTest, APeerExposesOneMemoryBeforeItIsAttached) {
   EXPECT_LE(AddressBytes(), addresses + kOwnBytes);
 }
 
-TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreFreed) {
+TEST_P(ShmHostileTest, ExposingWithoutEndClosesTheConnectionAndDescriptors) {
   const size_t descriptors = OpenDescriptors();
   {
     RawClient client = Intrude();
@@ -497,7 +497,7 @@ TEST_P(ShmHostileTest, FloodOfWakeUpsDelaysOthersOnlyBriefly) {
   ExpectUndisturbed();
 }
 
-TEST_P(ShmHostileTest, WithoutDescriptorsLeftANewcomerIsRefusedAndOthersGoOn) {
+TEST_P(ShmHostileTest, WithoutDescriptorsANewClientIsRefusedAndOthersContinue) {
   const UniqueFd newcomer = RawConnect(PathOf(uri_));
   ASSERT_EQ(SendPacket(newcomer.get(), ConnectPacket()), 0);
   rlimit before;

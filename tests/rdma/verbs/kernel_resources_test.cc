@@ -78,7 +78,7 @@ TEST_P(VerbsEventOfMigratedIdTest, IsAcknowledgedBeforeTheIdIsDestroyed) {
   EXPECT_EQ(second.transport().resources().connections, 0u);
 }
 
-TEST_P(VerbsTransportTest, MoreConnectionsThanOneCompletionQueueHoldsWorkAndAreGivenBack) {
+TEST_P(VerbsTransportTest, MoreConnectionsThanOneCompletionQueueHoldsWork) {
   constexpr size_t kConnections = 60;  // at some 200 completions each, of 4,096
   const int before = KernelQueuePairs();
   {

@@ -42,7 +42,7 @@ TEST_P(VerbsTransportTest, AnAddressOfNoInterfaceCannotBeListenedAt) {
   EXPECT_EQ(ReasonOf(status), Reason::kNotRdmaAddress) << status;
 }
 
-TEST_P(VerbsTransportTest, AWildcardListensOnAllAddressesAndTheReadyUriIsOneThatCanBeReached) {
+TEST_P(VerbsTransportTest, AWildcardListensOnAllAddressesAndPrintsAReachableOne) {
   for (const char* uri : {"rdma://0.0.0.0:0", "rdma://[::]:0"}) {
     Side server(*fixture_), client(*fixture_);
     const absl::StatusOr<std::string> ready = server.transport().Listen(uri, 1);

@@ -142,7 +142,7 @@ TEST_F(DurabilityStatsTest, AFullDiskRefusesWritesBeforeTheServerIsReady) {
   EXPECT_EQ(life.durability().MayWrite().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(DurabilityStatsTest, TheNextLifeTellsWhatItLoaded) {
+TEST_F(DurabilityStatsTest, TheNextLifeReportsWhatItLoaded) {
   uint64_t versions_left = 0;
   {
     Life life(directory_, {});

@@ -216,7 +216,7 @@ TEST(DurabilityTest, AKeyThatExpiresBeforeTheNextLifeIsNotPut) {
 }
 
 // The log has a multiple of what memory holds, and no entry of an expiry.
-TEST(DurabilityTest, KeysThatHadExpiredTakeNoRoomWhenLoading) {
+TEST(DurabilityTest, KeysThatHadExpiredTakeNoSpaceWhenLoading) {
   const std::string directory = NewDirectory();
   LifeOptions small;
   small.memory_bytes = 4 << 20;
@@ -363,7 +363,7 @@ TEST(DutyThreadTest, WritesGoOnOnceTheDiskHasSpaceAgain) {
 }
 
 // The log line of a checkpoint counts what is in its files.
-TEST(DutyThreadTest, AKeyThatIsWrittenDuringTheWalkMayBeTwoItems) {
+TEST(DutyThreadTest, AKeyWrittenDuringACheckpointMayBeTwoItems) {
   wal::SimDisk disk(1);
   DurableServer server(disk, {});
   ASSERT_TRUE(server.Start().ok());

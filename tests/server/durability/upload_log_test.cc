@@ -397,7 +397,7 @@ TEST_P(SmallDiskTest, AnUploadsSpaceGoesBackWhenItEnds) {
   }
 }
 
-TEST_P(SmallDiskTest, ACheckpointMakesRoomForARefusedValue) {
+TEST_P(SmallDiskTest, ACheckpointMakesSpaceForARefusedValue) {
   Start();
   for (int i = 0; i < 4; ++i) ASSERT_EQ(Put("key", kMib).code, StatusCode::kOk);
   LeaveFree(kMib);

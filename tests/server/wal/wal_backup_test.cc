@@ -273,7 +273,7 @@ TEST_F(WalBackupTest, CopyOfACopyNamesAllOrigins) {
   EXPECT_THAT(SnapshotContent(third), HasSubstr("/data/CURRENT, offset 0"));
 }
 
-TEST_F(WalBackupTest, SegmentsOfStrangersAreRefused) {
+TEST_F(WalBackupTest, SegmentsOfOtherDirectoriesAreRefused) {
   ASSERT_EQ(Open(), absl::OkStatus());
   Put("a", "1");
   ASSERT_TRUE(BackUp().ok());

@@ -183,7 +183,7 @@ TEST_F(WalDiskTest, LockThatCannotBeCreatedSaysWhy) {
 }
 
 // As a missing file, it would pass for one that was never written.
-TEST_F(WalDiskTest, LinkThatLeadsNowhereIsNamed) {
+TEST_F(WalDiskTest, DanglingLinkIsNamed) {
   std::filesystem::create_symlink("elsewhere", path_ + "/CURRENT");
   for (const absl::Status& status :
        {files_->Open("CURRENT").status(), files_->FileBytes("CURRENT").status()}) {

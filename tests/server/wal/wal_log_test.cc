@@ -122,7 +122,7 @@ TEST_F(WalLogTest, FullQueueTakesNothing) {
   EXPECT_EQ(*Append("a", "1"), 2u);
 }
 
-TEST_F(WalLogTest, NoSegmentBeginsWithoutRoomForTheCheckpoint) {
+TEST_F(WalLogTest, NoSegmentBeginsWithoutSpaceForTheCheckpoint) {
   ASSERT_EQ(Open(), absl::OkStatus());
   log_->SetCheckpointBytes(100 << 10);
   disk_.set_capacity(120 << 10);
@@ -285,7 +285,7 @@ TEST_F(WalSpareTest, OnlyTheNewestSegmentHasASpare) {
 }
 
 // The disk does not have the queue's bytes yet, and looks as if it had room for more.
-TEST_F(WalLogTest, QueuedSegmentsNeedRoomToo) {
+TEST_F(WalLogTest, QueuedSegmentsNeedSpaceToo) {
   ASSERT_EQ(Open(), absl::OkStatus());
   uint64_t used = 0;
   for (const std::string& name : disk_.Names()) used += disk_.SizeOf(name);

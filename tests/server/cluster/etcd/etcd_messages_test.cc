@@ -233,7 +233,7 @@ TEST(EtcdMessagesTest, MemberStatusIsParsed) {
   EXPECT_FALSE(ParseMemberStatus(Answer(R"("version":7)")).ok());
 }
 
-TEST(EtcdMessagesTest, ErrorsOfTheGatewayAreTold) {
+TEST(EtcdMessagesTest, ErrorsOfTheGatewayAreReported) {
   const auto error = ParseEtcdError(
       R"({"error":"etcdserver: no leader","message":"etcdserver: no leader","code":14})");
   ASSERT_TRUE(error.has_value());
