@@ -45,15 +45,16 @@ Words are quoted as
 or
 .Ql 'a b' ;
 lines that begin with # are comments.
-The tabulator completes commands and flags, the arrows go through the history, and Ctrl\-R searches it.
-Ctrl\-C drops the line, or ends a command that goes on; Ctrl\-D,
+Tab completes commands and flags, the arrows step through the history, and Ctrl\-R searches it.
+Ctrl\-C drops the line, or ends a running command; Ctrl\-D,
 .Ic exit
 and
 .Ic quit
 end the shell.
-Errors do not; and when the server was started again, it connects again and says so.
+Errors do not end it.
+After a restart of the server the shell connects again, and reports that.
 .Pp
-Lines of a pipe are commands likewise: their results are bare, and the exit status is the highest of theirs.
+Lines of a pipe are commands, too: their results are bare, and the exit status is the highest of theirs.
 """ + OSPREY_SERVER.lstrip() + r""".It Ev OSPREY_HISTORY
 The file of the shell's history; empty: none is kept.
 .El
@@ -63,7 +64,7 @@ The file of the shell's history; empty: none is kept.
 The history, where OSPREY_HISTORY is not set.
 Its owner alone can read it.
 .It Pa FILE.part , FILE.part.state
-What an interrupted export has written, and where it can go on.
+What an interrupted export has written, and where it continues.
 .El
 """
 
@@ -80,7 +81,7 @@ Flags of the service
 .Nm osprey ,
 with every flag explained.
 .It Pa /run/osprey/osprey.sock
-Where the service accepts clients of this host, as it is installed.
+The socket at which the installed service accepts clients of this host.
 .El
 """,
         "after": r"""
@@ -98,9 +99,9 @@ As a service:
     "kvcli": {
         "section": 1,
         "line": "commands on an Osprey server, and a doctor for RDMA",
-        "about": "Stores, reads and deletes keys of an Osprey server, measures it, and moves all of it to files and back. "
+        "about": "Stores, reads and deletes keys of an Osprey server, measures it, and exports and imports its keys. "
                  "A GET is an RDMA READ of the server's memory. "
-                 "On a terminal results are for people, with what they cost; piped, they are bare, and a single get "
+                 "On a terminal results include their cost; piped, they are bare, and a single get "
                  "writes exactly the value's bytes; with --json they are objects, a line each.",
         "before": SHELL,
         "after": r"""
