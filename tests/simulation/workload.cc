@@ -449,8 +449,7 @@ void Workload::StartWaiting(std::vector<Start> starts) {
     report_.at_once += begun - waiter->unanswered;
   }
   note_answered();
-  for (Start& start : waiter->starts)
-    start.others_posted = waiter->unanswered > 0 && start.operation->returned != Operation::kNever;
+  for (Start& start : waiter->starts) start.reads_posted = waiter->unanswered > 0;
   if (awaits) {
     const size_t before = waiter->unanswered;
     engine.AwaitReads(waiter->unanswered, now);
@@ -512,10 +511,10 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
       code == absl::StatusCode::kDataLoss) {
     Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
   }
-  // R4, plus the time for which a Poll was stopped after its clock read. A call that answers some GETs
-  // at once posts the READs of the rest, and may be stopped there.
+  // R4, plus the time for which a Poll was stopped after its clock read. A call that answers GETs
+  // before it returns may be stopped where it posts READs.
   const bool believed_late =
-      at_once ? operation.returned > start.deadline + kLateMax && !start.others_posted
+      at_once ? operation.returned > start.deadline + kLateMax && !start.reads_posted
               : start.client.poll_began > start.deadline + kBelievedLateMax;
   if (answer.ok() && operation.kind == Kind::kGet && believed_late)
     Wrong(absl::StrCat(operation.ToString(), " was accepted after its deadline"));
