@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "index/layout/test_hooks.h"
 #include "rdma/reasons.h"
 #include "rdma/wire/wire.h"
@@ -61,6 +62,16 @@ struct LogKeys {
 bool IsAbsorbed(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
   return !entry.pieces.empty() && pieces.empty();
 }
+
+// Of items, keys and headers included.
+struct Lengths {
+  uint64_t bytes_min = 0;
+  uint64_t bytes_max = ~uint64_t{0};
+  bool Have(uint64_t key_bytes, uint64_t value_bytes) const {
+    const uint64_t bytes = index::ItemBytes(key_bytes, value_bytes);
+    return bytes >= bytes_min && bytes <= bytes_max;
+  }
+};
 
 // --- Entries -----------------------------------------------------------------
 
@@ -217,10 +228,11 @@ class KeyCollector final : public wal::ReplayVisitor {
 class PartLoader final : public wal::PartVisitor {
  public:
   PartLoader(const wal::DataDirectory& directory, uint32_t part, const LogKeys& keys,
-             Restorer& restorer, Images& images, std::mutex& images_mutex)
+             const Lengths& lengths, Restorer& restorer, Images& images, std::mutex& images_mutex)
       : directory_(directory),
         part_(part),
         keys_(keys),
+        lengths_(lengths),
         restorer_(restorer),
         images_(images),
         images_mutex_(images_mutex) {}
@@ -243,6 +255,7 @@ class PartLoader final : public wal::PartVisitor {
       skipped_ = false;
     }
     skipped_ |= keys_.HasExpired(item_.expiry_ns);
+    skipped_ |= !lengths_.Have(item.key.size(), item.value_length);
     value_left_ = item.value_length - value.size();
     if (value_left_ == 0) return skipped_ ? absl::OkStatus() : restorer_.Put(item_);
     if (skipped_) return absl::OkStatus();
@@ -300,6 +313,7 @@ class PartLoader final : public wal::PartVisitor {
   const wal::DataDirectory& directory_;
   const uint32_t part_;
   const LogKeys& keys_;
+  const Lengths lengths_;
   Restorer& restorer_;
   Images& images_;
   std::mutex& images_mutex_;
@@ -313,12 +327,13 @@ class PartLoader final : public wal::PartVisitor {
 };
 
 absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryOptions& options,
-                            const LogKeys& keys, Restorer& restorer, Images& images) {
+                            const LogKeys& keys, const Lengths& lengths, Restorer& restorer,
+                            Images& images) {
   std::mutex images_mutex;
   std::vector<std::unique_ptr<PartLoader>> loaders;
   for (uint32_t part = 0; part < directory.current().parts.size(); ++part) {
-    loaders.push_back(
-        std::make_unique<PartLoader>(directory, part, keys, restorer, images, images_mutex));
+    loaders.push_back(std::make_unique<PartLoader>(directory, part, keys, lengths, restorer, images,
+                                                   images_mutex));
   }
   absl::Status status =
       wal::ReadCheckpoint(directory, std::max(options.threads, 1u),
@@ -330,9 +345,13 @@ absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryO
 
 class EntryApplier final : public wal::ReplayVisitor {
  public:
-  EntryApplier(const wal::DataDirectory& directory, const LogKeys& keys, Restorer& restorer,
-               Images& images)
-      : directory_(directory), keys_(keys), restorer_(restorer), images_(images) {}
+  EntryApplier(const wal::DataDirectory& directory, const LogKeys& keys, const Lengths& lengths,
+               Restorer& restorer, Images& images)
+      : directory_(directory),
+        keys_(keys),
+        lengths_(lengths),
+        restorer_(restorer),
+        images_(images) {}
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
@@ -349,6 +368,7 @@ class EntryApplier final : public wal::ReplayVisitor {
       if (keys_.has_later_expiry[number])
         item.expiry_ns = keys_.last.find(keys_.Of(entry.key))->second.expiry_ns;
       if (keys_.HasExpired(item.expiry_ns)) continue;
+      if (!lengths_.Have(entry.key.size(), LengthOf(entry, pieces[i]))) continue;
       absl::Status status = Put(entry, pieces[i], item);
       if (!status.ok()) return status;
     }
@@ -357,6 +377,11 @@ class EntryApplier final : public wal::ReplayVisitor {
   }
 
  private:
+  static uint64_t LengthOf(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
+    uint64_t bytes = entry.value.size();
+    for (const wal::PiecePlace& piece : pieces) bytes += piece.length;
+    return bytes;
+  }
   absl::Status Put(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces,
                    Restorer::Item& item) {
     if (pieces.empty()) return restorer_.Put(item);
@@ -369,10 +394,58 @@ class EntryApplier final : public wal::ReplayVisitor {
 
   const wal::DataDirectory& directory_;
   const LogKeys& keys_;
+  const Lengths lengths_;
   Restorer& restorer_;
   Images& images_;
   uint64_t entries_ = 0;
 };
+
+// --- All passes ----------------------------------------------------------------
+
+struct Loading {
+  const wal::DataDirectory& directory;
+  const RecoveryOptions& options;
+  const LogKeys& keys;
+  Restorer& restorer;
+  Images& images;
+};
+
+// Items that take whole pages come while free memory is in one piece. Of the others the longer ones
+// come first: a short item fits into a long chunk (index/space/item_space.h).
+constexpr Lengths kLongestFirst[] = {{(64 << 10) + 1, ~uint64_t{0}},
+                                     {(8 << 10) + 1, 64 << 10},
+                                     {(4 << 10) + 1, 8 << 10},
+                                     {(2 << 10) + 1, 4 << 10},
+                                     {(1 << 10) + 1, 2 << 10},
+                                     {512 + 1, 1 << 10},
+                                     {0, 512}};
+
+// Reads checkpoint and log once for each of `parts`, and puts the items of such lengths. `end` is that
+// of the log; REQUIRES: of pass 1, or of an earlier call.
+absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, wal::LogEnd& end) {
+  const auto& [directory, options, keys, restorer, images] = loading;
+  uint64_t bytes = end.bytes;
+  for (const wal::PartSummary& part : directory.current().parts) bytes += part.length;
+  const uint64_t total = end.bytes + parts.size() * bytes;
+  uint64_t read = end.bytes;
+  for (const Lengths& lengths : parts) {
+    images.clear();  // each reading finds all sessions
+    restorer.BeginCheckpoint();
+    restorer.SetTotal(read, total);
+    absl::Status status = LoadCheckpoint(directory, options, keys, lengths, restorer, images);
+    // Of several threads' errors, the first.
+    if (!restorer.error().ok()) return restorer.error();
+    if (!status.ok()) return status;
+    restorer.EndCheckpoint();
+    read += bytes;
+    restorer.SetTotal(read - end.bytes, total);
+    EntryApplier applier(directory, keys, lengths, restorer, images);
+    absl::StatusOr<wal::LogEnd> again = wal::Replay(directory, applier);
+    if (!again.ok()) return again.status();
+    end = *std::move(again);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -390,20 +463,19 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   absl::StatusOr<wal::LogEnd> end = wal::Replay(directory, collector);
   if (!end.ok()) return end.status();
   keys.clock_ns = std::max(ClockAtEnd(*end), static_cast<uint64_t>(absl::ToUnixNanos(options.now)));
-  uint64_t total = 2 * end->bytes;
-  for (const wal::PartSummary& part : directory.current().parts) total += part.length;
-  restorer.SetTotal(end->bytes, total);
 
   Images images;
-  absl::Status status = LoadCheckpoint(directory, options, keys, restorer, images);
-  // Of several threads' errors, the first.
-  if (!restorer.error().ok()) return restorer.error();
+  const Loading loading{directory, options, keys, restorer, images};
+  absl::Status status = Load(loading, {Lengths()}, *end);
+  // The order of arrival left gaps between long values. In the other order there are none.
+  if (absl::IsResourceExhausted(status) && !index::IsVersionsUsedUp(status)) {
+    if (absl::Status cleared = tables.Clear(); !cleared.ok()) return cleared;
+    restorer.Restart();
+    const absl::Status again = Load(loading, kLongestFirst, *end);
+    // Of two refusals the first has the better estimate of what will do.
+    if (!absl::IsResourceExhausted(again)) status = again;
+  }
   if (!status.ok()) return status;
-  restorer.SetTotal(total - end->bytes, total);
-  restorer.EndCheckpoint();
-  EntryApplier applier(directory, keys, restorer, images);
-  end = wal::Replay(directory, applier);
-  if (!end.ok()) return end.status();
 
   Recovered recovered;
   recovered.end = *std::move(end);

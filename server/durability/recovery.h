@@ -5,7 +5,9 @@
 //   pass 2   the log again, in order: the last puts, expiries, results of clients
 //
 // Only what a key was at the end is put. Hence the tables never hold more than they held in the
-// earlier life, and a full table loads into the same memory.
+// earlier life. If memory is short nevertheless, since it has gaps between long values, the tables are
+// cleared and filled again, longest values first. Then a gap is at most what rounding takes, and a
+// full table loads into the same memory.
 //
 //   absl::StatusOr<Recovered> recovered = Recover(directory, tables, options);
 //   absl::StatusOr<std::unique_ptr<wal::Log>> log = wal::StartLog(directory, recovered->end, …);

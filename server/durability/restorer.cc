@@ -56,6 +56,13 @@ void Restorer::GrowFor(absl::string_view key, const index::SegmentDepths& depths
   table->RestoreDepths(key, depths, kNow);
 }
 
+void Restorer::Restart() {
+  const std::lock_guard<std::mutex> lock(error_mutex_);
+  error_ = absl::OkStatus();
+  failed_.store(false, std::memory_order_relaxed);
+  items_.store(0, std::memory_order_relaxed);
+}
+
 absl::Status Restorer::CheckStop() {
   if (options_.stop == nullptr || !options_.stop->load(std::memory_order_relaxed))
     return absl::OkStatus();

@@ -36,7 +36,12 @@ class Restorer {
   // a full memory some segments were too full and could not split. Here they would split early, in
   // memory that other keys need.
   void GrowFor(absl::string_view key, const index::SegmentDepths& depths);
+  // Before and after a reading of the checkpoint. At first one has begun.
+  void BeginCheckpoint() { loads_checkpoint_.store(true, std::memory_order_relaxed); }
   void EndCheckpoint() { loads_checkpoint_.store(false, std::memory_order_relaxed); }
+
+  // The tables were cleared: forgets what was put, and the error. REQUIRES: no other thread is here.
+  void Restart();
 
   // Why no table has such a key; empty if one may.
   static absl::string_view WhyImpossible(uint64_t version, uint64_t expiry_ns);

@@ -69,7 +69,11 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.client_gets = options.client_gets;
   shared_.write_log = options.write_log;
   access_.set_log(options.write_log);
-  if (AwaitsSync(options)) synced_batch_.emplace(partition_batch_, access_, *options.write_log);
+  shared_.publish_decided = [this](absl::Time at) { (void)PublishDecided(at); };
+  if (AwaitsSync(options)) {
+    synced_batch_.emplace(partition_batch_, access_, *options.write_log,
+                          [this](absl::Time at) { return ApplyDecided(at); });
+  }
   shared_.data_id = options.data_id;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
@@ -121,6 +125,7 @@ bool Engine::Poll(absl::Time now) {
   const bool timers = now >= std::min(next_timer_, maintenance_.timer());
   if (timers) RunTimers(now);
   worked |= Work(now);
+  worked |= PublishDecided(now);
   worked |= maintenance_.Run(now);
   // Also what has no answer: evictions, and writes of clients that are gone.
   if (options_.write_log != nullptr && failure_.ok()) failure_ = options_.write_log->Commit();
@@ -131,6 +136,27 @@ bool Engine::Poll(absl::Time now) {
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());
   return worked;
+}
+
+// Long writes that were decided since the last sync share one. False: there were none.
+bool Engine::PublishDecided(absl::Time now) {
+  if (shared_.publishing.empty() || !failure_.ok()) return false;
+  do {
+    if (index::IsMutant(index::Mutant::kApplyBeforeCommit)) ApplyDecided(now);
+    failure_ = options_.write_log->Commit();
+    if (failure_.ok()) ApplyDecided(now);
+  } while (!shared_.publishing.empty() && failure_.ok());
+  return true;
+}
+
+// REQUIRES: they are durable. False: there were none.
+bool Engine::ApplyDecided(absl::Time now) {
+  const std::vector<Connection*> publishing = std::exchange(shared_.publishing, {});
+  for (Connection* const connection : publishing) {
+    connection->ApplyDecided(now);
+    Touched(*connection);
+  }
+  return !publishing.empty();
 }
 
 // As PollPorts, once or several times, and then executes what came.
@@ -149,8 +175,7 @@ bool Engine::PollPorts(absl::Time now) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
     shared_.server_time_ns = 0;
     for (size_t i = 0; i < count; ++i) {
-      // A connection's requests are executed before its other events.
-      if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
+      if (!MayPrecedeBatch(*state, events_[i])) ExecuteBatched(now);
       Handle(*state, events_[i], now);
       maintenance_.GrowBetween(counters_.writes(), now);
     }
@@ -159,6 +184,15 @@ bool Engine::PollPorts(absl::Time now) {
     worked |= count > 0;
   }
   return worked;
+}
+
+// A connection's requests are executed before its other events. READs of others need not wait: what
+// lands before the batch's sync may share it.
+bool Engine::MayPrecedeBatch(PortState& state, const Event& event) {
+  if (event.kind == Event::Kind::kReceived) return true;
+  if (event.kind != Event::Kind::kReadsDone) return false;
+  const Connection* const connection = Find(state, event.connection);
+  return connection == nullptr || !connection->batched();
 }
 
 // One step for one connection, in turn: many long writes of a connection delay it alone. True while
@@ -275,12 +309,14 @@ void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now)
 void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time now) {
   auto it = state.connections.find(event.connection);
   if (it == state.connections.end()) return;
+  (void)PublishDecided(now);
   const std::unique_ptr<Connection> connection = std::move(it->second);
   state.connections.erase(it);
   RecentPlace(state, event.connection) = nullptr;
   timers_.Remove(*connection);
   blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
   busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
+  std::erase(shared_.publishing, connection.get());  // after a failure
   // May resume the connection that waits for its session, which may belong to any port.
   Connection* resumed = connection->HandleDisconnected(event.status, now);
   if (resumed != nullptr) Touched(*resumed);

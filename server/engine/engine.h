@@ -218,6 +218,9 @@ class Engine {
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   void ExecuteBatched(absl::Time now);
+  bool MayPrecedeBatch(PortState& state, const rdma::Event& event);
+  bool PublishDecided(absl::Time now);
+  bool ApplyDecided(absl::Time now);
   uint32_t pollers() const { return options_.pollers == nullptr ? 1 : options_.pollers->count(); }
   uint64_t OwnPartitions() const;
   bool RunConnectionTimers(absl::Time now);

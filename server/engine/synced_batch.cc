@@ -42,8 +42,10 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
       }
       return status;
     }
-    if (!any && some_left()) absl::SleepFor(kPendingStep());
     ApplyAllPartitions(now);
+    // Requests may wait for them.
+    any |= apply_others_(now);
+    if (!any && some_left()) absl::SleepFor(kPendingStep());
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,8 @@
 // Executes batched requests where a change is made only when it is durable (WriteLog::AwaitsSync).
 //
 //   round:  for each partition, under its lock:  decide each request, and log it
-//           Commit                               one sync for all of them
+//           Commit                               one sync for all of them, and for long values that
+//                                                were decided before
 //           for each partition, under its lock:  apply what was decided, and answer it
 //
 // A write of a key that another one is about to change waits for the next round: of this batch, or
@@ -18,6 +19,8 @@
 #ifndef OSPREY_SERVER_ENGINE_SYNCED_BATCH_H_
 #define OSPREY_SERVER_ENGINE_SYNCED_BATCH_H_
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,9 +35,11 @@ namespace osprey::server {
 
 class SyncedBatch {
  public:
+  // Makes what else was decided, and is durable now. False: there was nothing.
+  using ApplyOthers = std::function<bool(absl::Time now)>;
   // All must outlive this.
-  SyncedBatch(PartitionBatch& batch, TableAccess& access, WriteLog& log)
-      : batch_(batch), access_(access), log_(log) {}
+  SyncedBatch(PartitionBatch& batch, TableAccess& access, WriteLog& log, ApplyOthers apply_others)
+      : batch_(batch), access_(access), log_(log), apply_others_(std::move(apply_others)) {}
 
   // Executes all requests of the batch, which stay in it. REQUIRES: nothing is held. Errors: those
   // of Commit. Then some requests have no answer, and the server has to end.
@@ -56,6 +61,7 @@ class SyncedBatch {
   PartitionBatch& batch_;
   TableAccess& access_;
   WriteLog& log_;
+  const ApplyOthers apply_others_;
   // By partition, in the order of the requests.
   std::vector<std::vector<const PartitionBatch::Request*>> left_;
   std::vector<std::vector<Decided>> decided_;

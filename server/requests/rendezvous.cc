@@ -4,8 +4,6 @@
 #include <cassert>
 #include <utility>
 
-#include "server/requests/two_step_writes.h"
-
 namespace osprey::server {
 
 Rendezvous::Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,
@@ -98,7 +96,7 @@ bool Rendezvous::LogRest(absl::Time now) {
 }
 
 absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
-  assert(landed() && !reading());
+  assert(landed() && !reading() && !decided());
   if (!LogRest(now)) return absl::nullopt;
   if (!log_status_.ok()) return AnswerOfLog(log_status_);
   // W6: a client that died may have reused its buffer before the READ fetched it.
@@ -109,9 +107,20 @@ absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
         Reason::kValueChanged);
   }
   finish_retry_at_ = now + kPendingStep();
-  return PublishReserved(tables_, space_, upload_.get(), key_,
-                         ConditionOf(body_.condition, body_.condition_version),
-                         LifetimeOf(body_.ttl_ns), now);
+  const index::Condition condition = ConditionOf(body_.condition, body_.condition_version);
+  const index::Lifetime lifetime = LifetimeOf(body_.ttl_ns);
+  if (!InTwoSteps(tables_))
+    return PublishReserved(tables_, space_, upload_.get(), key_, condition, lifetime, now);
+  absl::optional<Verdict> verdict =
+      DecideReserved(tables_, space_, upload_.get(), key_, condition, lifetime, now);
+  if (!verdict.has_value()) return absl::nullopt;
+  decision_ = std::move(verdict->decision);
+  return std::move(verdict->refusal);
+}
+
+Answer Rendezvous::Apply(absl::Time now) {
+  assert(decided());
+  return ApplyReserved(tables_, space_, key_, *decision_, now);
 }
 
 }  // namespace osprey::server

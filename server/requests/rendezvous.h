@@ -5,6 +5,7 @@
 //                       <--  Post: READ, READ, … straight into the span, each piece on its own
 //                            OnPieceLanded: hash and log it; the next READ takes its place
 //                            Finish: the promised XXH3 (W6)? Publish, otherwise free the span
+//                            Apply, if the log has to be synced before
 //                       <--  Reply
 //
 // So READs are always on the wire, in parallel with hashing. The span must not be freed while a
@@ -25,11 +26,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "index/layout/hash.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 #include "server/requests/requests.h"
 #include "server/requests/tables.h"
+#include "server/requests/two_step_writes.h"
 #include "server/requests/write_log.h"
 
 namespace osprey::server {
@@ -73,11 +76,15 @@ class Rendezvous {
   // The transport is gone, and its READs with it.
   void Abandon() { reading_ = 0; }
 
-  // Verifies and publishes, or says why the log did not take the value. REQUIRES: landed().
-  // DATA_LOSS if the bytes are not the promised ones. None: as PublishReserved, or some of the value
-  // is still to be logged; again from finish_retry_at() on.
+  // Verifies and publishes, or says why the log did not take the value. REQUIRES: landed(), not
+  // decided(). DATA_LOSS if the bytes are not the promised ones. None: it is decided() now, and Apply
+  // follows a Commit; or else another write of the key is pending, or some of the value is still to be
+  // logged: again from finish_retry_at() on.
   absl::optional<Answer> Finish(absl::Time now);
   absl::Time finish_retry_at() const { return finish_retry_at_; }
+  bool decided() const { return decision_.has_value(); }
+  // REQUIRES: decided(), and the decision is durable. Nothing else follows.
+  Answer Apply(absl::Time now);
 
   uint64_t sequence() const { return sequence_; }
   uint64_t number() const { return number_; }
@@ -116,6 +123,7 @@ class Rendezvous {
       upload_;               // null: the value is logged when it is published, if at all
   absl::Status log_status_;  // of the log's last answer
   absl::Time finish_retry_at_ = absl::InfinitePast();
+  absl::optional<Decision> decision_;
 };
 
 }  // namespace osprey::server

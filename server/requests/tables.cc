@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
+#include <utility>
 
 #include "index/layout/hash.h"
 
@@ -36,12 +38,14 @@ void PartitionLock::Await() {
   while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) word_.wait(kAwaited);
 }
 
-Tables::Tables(uint32_t partitions, const index::TableOptions& options)
-    : hash_seed_(options.hash_seed),
-      evicts_(options.evict),
-      clock_(options.clock),
+Tables::Tables(absl::Span<std::byte> region, uint32_t partitions,
+               const index::TableOptions& options, std::vector<PartitionChanges*> changes)
+    : region_(region),
+      partitions_(partitions),
+      options_(options),
       counter_(options.cas_version.value_or(index::FirstCasVersion(options.incarnation)),
-               partitions) {}
+               partitions),
+      changes_(std::move(changes)) {}
 
 absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> region,
                                                        uint32_t partitions,
@@ -49,21 +53,32 @@ absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> reg
                                                        std::vector<PartitionChanges*> changes) {
   assert(index::IsPartitionCount(partitions) && options.cas_counter == nullptr);
   assert(options.changes == nullptr && (changes.empty() || changes.size() == partitions));
-  std::unique_ptr<Tables> tables(new Tables(partitions, options));
-  tables->changes_ = std::move(changes);
-  for (uint32_t i = 0; i < partitions; ++i) {
-    const index::PartitionSpan span = index::SpanOfPartition(region.size(), partitions, i);
-    index::TableOptions own = options;
-    own.incarnation = index::IncarnationOfPartition(options.incarnation, i);
-    own.changes = tables->ChangesOf(i);
-    own.cas_counter = &tables->counter_;
+  std::unique_ptr<Tables> tables(new Tables(region, partitions, options, std::move(changes)));
+  if (absl::Status status = tables->MakeTables(); !status.ok()) return status;
+  return tables;
+}
+
+// REQUIRES: there are none, and the region is zeroed.
+absl::Status Tables::MakeTables() {
+  for (uint32_t i = 0; i < partitions(); ++i) {
+    const index::PartitionSpan span = index::SpanOfPartition(region_.size(), partitions(), i);
+    index::TableOptions own = options_;
+    own.incarnation = index::IncarnationOfPartition(options_.incarnation, i);
+    own.changes = ChangesOf(i);
+    own.cas_counter = &counter_;
     own.update_room_bytes = std::min(span.bytes / kUpdateRoomShareInverse, kUpdateRoomBytesMax);
     absl::StatusOr<std::unique_ptr<index::Table>> table =
-        index::Table::Create(region.subspan(span.offset, span.bytes), own);
+        index::Table::Create(region_.subspan(span.offset, span.bytes), own);
     if (!table.ok()) return table.status();
-    tables->parts_.push_back(*std::move(table));
+    parts_.push_back(*std::move(table));
   }
-  return tables;
+  return absl::OkStatus();
+}
+
+absl::Status Tables::Clear() {
+  parts_.clear();
+  std::memset(region_.data(), 0, region_.size());
+  return MakeTables();
 }
 
 index::Table::Stats Tables::stats() {

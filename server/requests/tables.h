@@ -142,13 +142,19 @@ class Tables {
       std::vector<PartitionChanges*> changes = {});
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
+  // All tables are new again, as after Create; versions go on. Their changes are not reported. It writes
+  // the whole region. REQUIRES: no other thread uses the tables, and no reader the region. Errors: as
+  // Create.
+  absl::Status Clear();
 
-  uint32_t partitions() const { return static_cast<uint32_t>(parts_.size()); }
-  index::KeyHash HashOf(absl::string_view key) const { return index::HashKey(key, hash_seed_); }
+  uint32_t partitions() const { return partitions_; }
+  index::KeyHash HashOf(absl::string_view key) const {
+    return index::HashKey(key, options_.hash_seed);
+  }
   uint32_t PartitionOf(absl::string_view key) const { return PartitionOf(HashOf(key)); }
   uint32_t PartitionOf(index::KeyHash hash) const { return index::PartitionOf(hash, partitions()); }
   // Whether cold keys are evicted when memory is full.
-  bool evicts() const { return evicts_; }
+  bool evicts() const { return options_.evict; }
   // As Table::Prefetch, without a lock.
   void Prefetch(uint32_t partition, index::KeyHash hash) const {
     parts_[partition]->Prefetch(hash);
@@ -171,7 +177,7 @@ class Tables {
   }
 
   // The clock of `options`, by which keys expire.
-  absl::Time ServerTime() const { return clock_(); }
+  absl::Time ServerTime() const { return options_.clock(); }
 
   // A bound for a flush (index::CasCounter::Close). Earlier writes have a version up to it, and
   // later ones a higher one.
@@ -187,16 +193,18 @@ class Tables {
   static index::Table::Stats Sum(absl::Span<const index::Table::Stats> parts);
 
  private:
-  Tables(uint32_t partitions, const index::TableOptions& options);
+  Tables(absl::Span<std::byte> region, uint32_t partitions, const index::TableOptions& options,
+         std::vector<PartitionChanges*> changes);
+  absl::Status MakeTables();
   PartitionChanges* ChangesOf(uint32_t partition) const {
     return changes_.empty() ? nullptr : changes_[partition];
   }
 
-  const uint64_t hash_seed_;
-  const bool evicts_;
-  const std::function<absl::Time()> clock_;
+  const absl::Span<std::byte> region_;
+  const uint32_t partitions_;
+  const index::TableOptions options_;
   index::CasCounter counter_;
-  std::vector<PartitionChanges*> changes_;
+  const std::vector<PartitionChanges*> changes_;
   std::vector<std::unique_ptr<index::Table>> parts_;
 };
 

@@ -162,11 +162,11 @@ void ReportReplacing(const Decision& decision, const index::HashedKey& hashed,
   changes.OnPut(hashed.key, decision.bytes(), decision.version, decision.expiry_ns);
 }
 
-namespace {
-
 bool InTwoSteps(const TableAccess& tables) {
   return tables.log() != nullptr && tables.log()->AwaitsSync();
 }
+
+namespace {
 
 // Between the steps: releases the table, and holds it again once what was reported is durable. An
 // error is the engine's, whose next Commit has it too; no answer leaves. What was reported may be
@@ -231,18 +231,12 @@ Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest
   return Apply(*table, request, *verdict.decision, *table.changes(), now);
 }
 
-absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
+absl::optional<Verdict> DecideReserved(TableAccess& tables, TableSpace& space,
                                        const ValueUpload* upload, absl::string_view key,
                                        const index::Condition& condition,
                                        const index::Lifetime& lifetime, absl::Time now) {
   const index::HashedKey hashed{key, tables.HashOf(key)};
-  LockedTable table = tables.At(tables.PartitionOf(hashed.hash));
-  if (!InTwoSteps(tables)) {
-    if (upload != nullptr) table.changes()->SetUpload(upload);
-    Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
-    if (upload != nullptr) table.changes()->SetUpload(nullptr);
-    return answer;
-  }
+  const LockedTable table = tables.At(tables.PartitionOf(hashed.hash));
   PartitionChanges& changes = *table.changes();
   if (changes.IsPending(hashed.hash.bits)) return absl::nullopt;
   Decision asked;
@@ -254,20 +248,44 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
   Verdict verdict = Settle(*table, hashed, std::move(asked), is_given, now);
   if (verdict.refusal.has_value()) {
     space.Take(table).Abort();
-    return std::move(verdict.refusal);
+    return verdict;
   }
-  const Decision& decision = *verdict.decision;
   changes.SetUpload(upload);
-  Report(decision, hashed, changes);
+  Report(*verdict.decision, hashed, changes);
   changes.SetUpload(nullptr);
-  const absl::Status committed = CommitReleased(tables, table);
-  if (!committed.ok()) {
-    space.Take(table).Abort();
-    return AnswerOf(committed);
-  }
-  changes.EndPending(hashed.hash.bits);
+  return verdict;
+}
+
+Answer ApplyReserved(TableAccess& tables, TableSpace& space, absl::string_view key,
+                     const Decision& decision, absl::Time now) {
+  const index::KeyHash hash = tables.HashOf(key);
+  const LockedTable table = tables.At(tables.PartitionOf(hash));
+  table.changes()->EndPending(hash.bits);
   return AnswerOf(
       table->ApplyPublish(space.Take(table), decision.version, decision.expiry_ns, now));
+}
+
+absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
+                                       const ValueUpload* upload, absl::string_view key,
+                                       const index::Condition& condition,
+                                       const index::Lifetime& lifetime, absl::Time now) {
+  if (InTwoSteps(tables)) {
+    absl::optional<Verdict> verdict =
+        DecideReserved(tables, space, upload, key, condition, lifetime, now);
+    if (!verdict.has_value()) return absl::nullopt;
+    if (verdict->refusal.has_value()) return std::move(verdict->refusal);
+    // As in CommitReleased, the key stays pending after an error.
+    if (const absl::Status committed = tables.log()->Commit(); !committed.ok()) {
+      space.Drop();
+      return AnswerOf(committed);
+    }
+    return ApplyReserved(tables, space, key, *verdict->decision, now);
+  }
+  const LockedTable table = tables.For(key);
+  if (upload != nullptr) table.changes()->SetUpload(upload);
+  Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  if (upload != nullptr) table.changes()->SetUpload(nullptr);
+  return answer;
 }
 
 namespace {

@@ -2,8 +2,9 @@
 //
 //   Decide ──> Report: pending ──> release of the lock, Commit, lock ──> Apply: no longer pending
 //
-// The engine does so for requests that are batched (synced_batch.h). PublishReserved, ExecuteAppend
-// and ExecuteFlush do all steps. They also serve servers that need only one step.
+// The engine does so for requests that are batched (synced_batch.h), and for values that were READ
+// (Engine::PublishDecided). PublishReserved, ExecuteAppend and ExecuteFlush do all steps. They also serve
+// servers that need only one step.
 //
 // A write is refused when it is decided, or not at all: the table reserves what the second step needs
 // (Table::Prepare). A write that extends a key's life hides the key's item when it is decided. Else a
@@ -75,16 +76,30 @@ void ReportReplacing(const Decision& decision, const index::HashedKey& hashed,
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
              PartitionChanges& changes, absl::Time now);
 
-// Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
-// after kPendingStep. `tables` has the log, and the write (set_write). `upload` is the value's, and
-// may be null. REQUIRES: nothing is held.
+// Whether the server's log needs two steps.
+bool InTwoSteps(const TableAccess& tables);
+
+// --- A value that was reserved, in two steps. `tables` has the log, and the write (set_write). REQUIRES:
+// nothing is held.
+
+// Decides to publish it, and reports that. A refusal frees the span. None: another write of the key is
+// pending; again after kPendingStep. `upload` is the value's, and may be null.
+absl::optional<Verdict> DecideReserved(TableAccess& tables, TableSpace& space,
+                                       const ValueUpload* upload, absl::string_view key,
+                                       const index::Condition& condition,
+                                       const index::Lifetime& lifetime, absl::Time now);
+// Publishes it. REQUIRES: the decision is durable.
+Answer ApplyReserved(TableAccess& tables, TableSpace& space, absl::string_view key,
+                     const Decision& decision, absl::Time now);
+
+// --- Whole writes, which do as the server's log asks: in one step, or in two. `tables` has the log,
+// and the write (set_write).
+
+// Publishes a value that was reserved. None, `upload`: as DecideReserved. REQUIRES: nothing is held.
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
                                        const ValueUpload* upload, absl::string_view key,
                                        const index::Condition& condition,
                                        const index::Lifetime& lifetime, absl::Time now);
-
-// --- Whole writes, which do as the server's log asks: in one step, or in two. `tables` has the log,
-// and the write (set_write).
 
 // An APPEND that makes no long value. In two steps `table` is released and held again in between. No
 // answer for later then. REQUIRES: no write of the key is pending, and request.hash is set.

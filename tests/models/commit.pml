@@ -1,7 +1,7 @@
 /* One key of a server with a synchronous log: decide, log, sync, apply, and crashes of the machine
  * between any two steps, also while the server comes back.
  *
- * The key holds a number that each write increments. Claim: a reader sees at least the writes that
+ * The key holds a number that each write increments: a plain PUT of which version it is. Claim: a reader sees at least the writes that
  * were answered, at most those and the ones under way, and never less than a reader before it.
  *
  * The disk keeps any prefix of the records that were not synced. A client repeats its write until it
@@ -9,6 +9,7 @@
  *
  * Model            Code
  *   decide, log    Decide and Report: the key is pending, and the change has its record
+ *   replace        MayReplace, ReportReplacing: a PUT of the same batch, decided before the sync
  *   sync           Durability::Commit
  *   apply          Apply: the table has the change, and the key is not pending
  *   results        ResultWindow, Recover
@@ -20,6 +21,7 @@
  *   BUG_ANSWER_BEFORE_SYNC      the client has its answer before
  *   BUG_PENDING_TOLD            a failed condition is answered by a pending change
  *   BUG_PENDING_NOT_AWAITED     a write is decided while another one of the key is pending
+ *   BUG_REPLACED_APPLIED        of PUTs that replace each other the first is made, and all are answered
  *   BUG_RESULT_NOT_RESTORED     a repeated write is executed again
  *   BUG_TAIL_NOT_SYNCED         the server is read before the tail that it found is durable
  */
@@ -43,6 +45,9 @@ byte synced;
 /* --- The memory of an incarnation. */
 byte table;
 bool pending;
+bool open;                  /* the pending PUT may be replaced: it is not being synced */
+byte last;                  /* what is pending, or the PUT that has replaced it */
+byte replacing[WRITERS];    /* the write that has replaced another one, and is made with it; 0: none */
 byte result_write[WRITERS]; /* the last write that is remembered; 0: none */
 bool serves = true;
 byte incarnation = 1;
@@ -82,7 +87,9 @@ recover:
     atomic {
       table = 0;
       pending = false;
-      for (i : 0 .. WRITERS - 1) { result_write[i] = 0 }
+      open = false;
+      last = 0;
+      for (i : 0 .. WRITERS - 1) { result_write[i] = 0; replacing[i] = 0 }
       i = 0;
       do
       :: i < appended ->
@@ -111,7 +118,7 @@ recover:
 #define LIVES (serves && incarnation == mine)
 
 active [WRITERS] proctype Writer() {
-  byte me, write, value, mine;
+  byte me, write, value, mine, i;
   me = _pid - 1;
   do
   :: write == OPERATIONS -> break
@@ -134,8 +141,20 @@ again:
       :: LIVES && !pending ->
 #endif
         value = table + 1;
+        last = value;
         pending = true;
+        open = true;
         append(value, write)
+      :: LIVES && open ->
+        last++;
+        replacing[me] = write;
+        append(last, write)
+      fi
+    };
+    atomic {
+      if
+      :: replacing[me] != write && LIVES && result_write[me] != write -> skip
+      :: replacing[me] != write && !(LIVES && result_write[me] != write) -> goto again
       fi
     };
 #ifdef BUG_APPLY_BEFORE_SYNC
@@ -156,7 +175,7 @@ again:
 #endif
     atomic {
       if
-      :: LIVES -> synced = appended
+      :: LIVES -> synced = appended; open = false
       :: else -> goto again
       fi
     };
@@ -164,9 +183,20 @@ again:
       if
       :: !LIVES -> goto again
       :: LIVES ->
+#ifdef BUG_REPLACED_APPLIED
         table = value;
+#else
+        table = last;
+#endif
         pending = false;
-        result_write[me] = write
+        result_write[me] = write;
+        for (i : 0 .. WRITERS - 1) {
+          if
+          :: replacing[i] != 0 -> result_write[i] = replacing[i]; replacing[i] = 0
+          :: else
+          fi
+        };
+        i = 0
       fi
     };
 succeeds:

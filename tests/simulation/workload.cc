@@ -413,8 +413,7 @@ void Workload::StartWaiting(std::vector<Start> starts) {
     report_.at_once += begun - waiter->unanswered;
   }
   note_answered();
-  for (Start& start : waiter->starts)
-    start.others_posted = waiter->unanswered > 0 && start.operation->returned != Operation::kNever;
+  for (Start& start : waiter->starts) start.reads_posted = waiter->unanswered > 0;
   if (awaits) {
     const size_t before = waiter->unanswered;
     engine.AwaitReads(waiter->unanswered, now);

@@ -76,7 +76,7 @@ class Workload final : public World::Actor {
     int64_t deadline = 0;
     absl::Time until;  // the deadline by the client's clock
     WriteOptions options;
-    bool others_posted = false;  // the call that answered this GET at once posted READs of others
+    bool reads_posted = false;  // by the call that begins a GET, of this key or another
   };
   // A batch of blocking GETs.
   struct Waiter {

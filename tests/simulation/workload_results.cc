@@ -78,10 +78,10 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
       code == absl::StatusCode::kDataLoss) {
     Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
   }
-  // R4, plus the time for which a Poll was stopped after its clock read. A call that answers some GETs
-  // at once posts the READs of the rest, and may be stopped there.
+  // R4, plus the time for which a Poll was stopped after its clock read. A call that answers GETs
+  // before it returns may be stopped where it posts READs.
   const bool believed_late =
-      at_once ? operation.returned > start.deadline + kLateMax && !start.others_posted
+      at_once ? operation.returned > start.deadline + kLateMax && !start.reads_posted
               : start.client.poll_began > start.deadline + kBelievedLateMax;
   if (answer.ok() && operation.kind == Kind::kGet && believed_late)
     Wrong(absl::StrCat(operation.ToString(), " was accepted after its deadline"));

@@ -24,7 +24,7 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       liveness_(shared, port_, id, lifecycle_, now),
       handshake_(shared, port_, id, ticket_, lifecycle_, session_, replies_, liveness_, now),
       turn_(shared),
-      writes_(shared, port_, id, lifecycle_, replies_, turn_),
+      writes_(*this, shared, port_, id, lifecycle_, replies_, turn_),
       executor_(shared, port_.transport, id, lifecycle_, session_, replies_, writes_, now) {}
 
 inline void Connection::InEstablished(const Input& input, absl::Time now) {
@@ -140,6 +140,16 @@ void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, ab
 void Connection::AdvanceWrites(absl::Time now) {
   writes_.Advance(now);
   LeaveWhenAnswered(now);
+}
+
+// Their answers leave together. More of them fit into the space for values then.
+void Connection::ApplyDecided(absl::Time now) {
+  const bool was_gathering = replies_.gathering();
+  replies_.set_gathering(true);
+  writes_.ApplyDecided(now);
+  replies_.set_gathering(was_gathering);
+  if (!lifecycle_.closing() && !was_gathering) replies_.Flush(now);
+  if (!lifecycle_.closing()) AdvanceWrites(now);
 }
 
 Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Time now) {

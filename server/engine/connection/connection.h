@@ -138,6 +138,8 @@ class Connection {
     lifecycle_.FinishClosing();
     if (!lifecycle_.closing() && !replies_.gathering()) replies_.Flush(now);
   }
+  // Its long writes in Shared::publishing are durable.
+  void ApplyDecided(absl::Time now);
   // A long write waits for a step, which may be due at deadline().
   bool awaits_retry() const { return writes_.retry_at() != absl::InfiniteFuture(); }
   // Whether the deadline may be earlier than when the timer was set. While nothing but the peer's

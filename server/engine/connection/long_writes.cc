@@ -88,9 +88,10 @@ void LongWrites::StepRendezvous(absl::Time now) {
         return AwaitRetry(rendezvous.room_retry_at(), now);
       }
     }
-    if (rendezvous.landed()) {
+    if (rendezvous.landed() && !rendezvous.decided()) {
       answer = Finish(rendezvous, now);
-      if (!answer.has_value()) return AwaitRetry(rendezvous.finish_retry_at(), now);
+      if (!answer.has_value() && !rendezvous.decided())
+        return AwaitRetry(rendezvous.finish_retry_at(), now);
     }
     if (answer.has_value()) {
       const uint64_t sequence = rendezvous.sequence();
@@ -99,9 +100,10 @@ void LongWrites::StepRendezvous(absl::Time now) {
       continue;
     }
     reserved_bytes += rendezvous.value_length();
+    ++i;
+    if (rendezvous.decided()) continue;
     if (!PostReads(rendezvous)) return;
     if (rendezvous.awaits_disk()) rendezvous_retry_at_ = now + kUploadStep();
-    ++i;
   }
 }
 
@@ -117,13 +119,28 @@ void LongWrites::AwaitRetry(absl::Time at, absl::Time now) {
 absl::optional<Answer> LongWrites::Finish(Rendezvous& rendezvous, absl::Time now) {
   shared_.tables.set_write({replies_.session_id(), rendezvous.sequence(), rdma::Opcode::kPut});
   absl::optional<Answer> answer = rendezvous.Finish(now);
-  if (!answer.has_value()) return answer;
-  if (answer->code() == absl::StatusCode::kOk) {
+  if (answer.has_value()) Count(rendezvous, *answer);
+  if (rendezvous.decided() && !absl::c_linear_search(shared_.publishing, &connection_))
+    shared_.publishing.push_back(&connection_);
+  return answer;
+}
+
+void LongWrites::Count(const Rendezvous& rendezvous, const Answer& answer) {
+  if (answer.code() == absl::StatusCode::kOk) {
     shared_.counters.rendezvous_bytes += rendezvous.value_length();
   } else {
     ++shared_.counters.rendezvous_aborted;
   }
-  return answer;
+}
+
+void LongWrites::ApplyDecided(absl::Time now) {
+  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
+    if (!rendezvous->decided()) continue;
+    const Answer answer = rendezvous->Apply(now);
+    Count(*rendezvous, answer);
+    replies_.AnswerWrite(rendezvous->sequence(), answer, now);
+  }
+  std::erase_if(rendezvous_, [](const auto& rendezvous) { return rendezvous->decided(); });
 }
 
 // False if the connection ends.

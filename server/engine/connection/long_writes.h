@@ -6,6 +6,9 @@
 //             '──> a later turn ──>────'
 //   Append ──> a step a turn ──> … ──> answer
 //
+// Where a change is made only when it is durable, a value that has landed is decided. It waits for
+// the next sync of the turn (Engine::PublishDecided). All that landed before share it.
+//
 // A write that waits for the disk or for another write goes on at retry_at().
 //
 // Rendezvous advance together, the oldest first; appends one after the other. Thread rule: the
@@ -35,15 +38,19 @@
 
 namespace osprey::server {
 
+class Connection;
+
 // Space reserved for values of one connection while they are READ. A longer value is READ alone. So
 // clients that are slow, or give false lengths, hold little of the region.
 inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 
 class LongWrites {
  public:
-  LongWrites(Shared& shared, const Port& port, rdma::ConnectionId id, Lifecycle& lifecycle,
-             ReplyPort& replies, TurnBudget& turn)
-      : shared_(shared),
+  // `connection` owns this.
+  LongWrites(Connection& connection, Shared& shared, const Port& port, rdma::ConnectionId id,
+             Lifecycle& lifecycle, ReplyPort& replies, TurnBudget& turn)
+      : connection_(connection),
+        shared_(shared),
         port_(port),
         id_(id),
         lifecycle_(lifecycle),
@@ -68,6 +75,9 @@ class LongWrites {
   // Advances the rendezvous. Due after a READ ended, and at retry_at().
   void Advance(absl::Time now);
   absl::Time retry_at() const { return retry_at_; }
+  // What was decided (Shared::publishing) is durable: makes and answers it, whatever became of the
+  // connection. Then Advance is due, as after a READ.
+  void ApplyDecided(absl::Time now);
 
   // Work, a bounded step, is due in each turn.
   bool busy() const { return awaits_room_ || is_append_due_; }
@@ -88,8 +98,10 @@ class LongWrites {
   void PlanAppend(absl::Time now);
   void AwaitRetry(absl::Time at, absl::Time now);
   absl::optional<Answer> Finish(Rendezvous& rendezvous, absl::Time now);
+  void Count(const Rendezvous& rendezvous, const Answer& answer);
   bool PostReads(Rendezvous& rendezvous);
 
+  Connection& connection_;
   Shared& shared_;
   const Port& port_;
   const rdma::ConnectionId id_;

@@ -207,6 +207,8 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
   ++shared_.counters.flushes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (shared_.write_log != nullptr && !IsToLog(rdma::Opcode::kFlush, header.sequence, now)) return;
+  // It waits for pending writes.
+  shared_.publish_decided(now);
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
   replies_.AnswerFlush(header.sequence, answer, now);

@@ -24,6 +24,8 @@
 
 namespace osprey::server {
 
+class Connection;
+
 // What a connection may do in one turn, in units of about a microsecond (turn_budget.h): two
 // full Batches of small writes, or one part of a flush. Further requests wait.
 inline constexpr uint64_t kTurnCostMax = 256;
@@ -64,6 +66,11 @@ struct Shared {
   rdma::AuthKey::Pointer key = nullptr;
   // … and the function that executes them. Never empty.
   std::function<void(absl::Time now)> execute_batched = nullptr;
+  // Connections with long writes that are decided, and are made after the next Commit
+  // (Connection::ApplyDecided). Each once.
+  std::vector<Connection*> publishing = {};
+  // Commits and makes them. REQUIRES: as execute_batched.
+  std::function<void(absl::Time now)> publish_decided = nullptr;
   // Null: the server holds its data in memory only.
   WriteLog* write_log = nullptr;
   // Null: clients need not report their GETs.

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/volume.h"
@@ -26,6 +25,11 @@ TEST(DurableLivesTest, EachLifeOfOnePartitionBeginsAsTheOneBeforeEnded) {
     ASSERT_EQ(RunLives(seed, options), "") << "seed " << seed;
 }
 
+// These are full tables whose long values leave gaps in any order but the longest first.
+TEST(DurableLivesTest, LongValuesLoadIntoTheSameMemory) {
+  for (const uint64_t seed : {93, 174, 325}) ASSERT_EQ(RunLives(seed, {}), "") << "seed " << seed;
+}
+
 // What memory has no room for is evicted, also while it is loaded.
 TEST(DurableLivesTest, EachLifeOfACacheBeginsAsTheOneBeforeEnded) {
   LivesOptions options;
@@ -41,11 +45,8 @@ TEST(DurableLivesTest, LostRedoRecordLosesAWrite) {
   LivesOptions options;
   options.redo_shift = 1;
   std::string difference;
-  for (uint64_t seed = 1; seed <= 400 && difference.empty(); ++seed) {
+  for (uint64_t seed = 1; seed <= 400 && difference.empty(); ++seed)
     difference = RunLives(seed, options);
-    // Some full tables with long values do not load again, whatever was lost.
-    if (absl::StartsWith(difference, "RESOURCE_EXHAUSTED")) difference.clear();
-  }
   EXPECT_THAT(difference, testing::HasSubstr("life"));
 }
 

@@ -1,6 +1,7 @@
 // Memory: what a server held, the same server loads again; and what a smaller one says.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -18,11 +19,11 @@ using testing::HasSubstr;
 std::string KeyOf(uint64_t i) { return absl::StrCat("key-", i); }
 
 // Puts and deletes until the memory has refused many writes.
-void FillAndChurn(DurableServer& server, SplitMix64& random, uint64_t bytes_max, int rounds) {
+void FillAndChurn(DurableServer& server, SplitMix64& random,
+                  const std::function<uint64_t()>& length, int rounds) {
   uint64_t next = 0;
   for (int refused = 0; refused < 20;) {
-    const absl::Status status =
-        server.Put(KeyOf(next++), std::string(random.Below(bytes_max + 1), 'f'));
+    const absl::Status status = server.Put(KeyOf(next++), std::string(length(), 'f'));
     refused += status.ok() ? 0 : 1;
     server.RunMaintenance();
   }
@@ -31,11 +32,16 @@ void FillAndChurn(DurableServer& server, SplitMix64& random, uint64_t bytes_max,
       (void)server.Delete(KeyOf(random.Below(next)));
     } else {
       const std::string key = KeyOf(random.Chance(50) ? random.Below(next) : next++);
-      (void)server.Put(key, std::string(random.Below(bytes_max + 1), 'c'));
+      (void)server.Put(key, std::string(length(), 'c'));
     }
     server.Advance(absl::Milliseconds(10));
     server.RunMaintenance();
   }
+}
+
+void FillAndChurn(DurableServer& server, SplitMix64& random, uint64_t bytes_max, int rounds) {
+  FillAndChurn(
+      server, random, [&] { return random.Below(bytes_max + 1); }, rounds);
 }
 
 void FillAgain(DurableServer& server, SplitMix64& random, uint64_t bytes_max) {
@@ -75,6 +81,37 @@ TEST(FullRecoveryTest, FullTablesLoadIntoTheSameMemory) {
       FillAndChurn(server, random, bytes_max, 5000);
       ExpectSameAfterRestart(server);  // the log replaces most of the checkpoint
       EXPECT_GT(server.live_keys(), 100u);
+    }
+  }
+}
+
+// As many lengths from 8 to 15 as from 16 to 31, and so on, so that few long values have most bytes.
+uint64_t AnyLength(SplitMix64& random, uint64_t magnitudes) {
+  const uint64_t least = uint64_t{8} << random.Below(magnitudes);
+  return least + random.Below(least);
+}
+
+// Without a second attempt, longest values first, about half of these loads are refused.
+TEST(FullRecoveryTest, FullTablesOfAllLengthsLoadIntoTheSameMemory) {
+  for (const uint64_t magnitudes : {8, 12, 18}) {  // up to 2 KiB, 32 KiB, 2 MiB
+    for (uint64_t seed = 1; seed <= 8 / kVolumeParts; ++seed) {
+      SCOPED_TRACE(absl::StrCat(magnitudes, " magnitudes, seed ", seed));
+      wal::SimDisk disk(seed);
+      SplitMix64 random(seed);
+      ServerOptions options;
+      options.memory_bytes = 8 << 20;
+      options.partitions = 2;
+      options.threads = 1 + static_cast<uint32_t>(random.Below(3));
+      DurableServer server(disk, options);
+      ASSERT_TRUE(server.Start().ok());
+      const auto length = [&] { return AnyLength(random, magnitudes); };
+      FillAndChurn(server, random, length, 2000);
+      ExpectSameAfterRestart(server);  // from the log alone
+      ASSERT_TRUE(server.Checkpoint().ok());
+      ExpectSameAfterRestart(server);  // from the checkpoint alone
+      FillAndChurn(server, random, length, 1000);
+      ExpectSameAfterRestart(server);  // from both
+      EXPECT_GT(server.live_keys(), 30u);
     }
   }
 }

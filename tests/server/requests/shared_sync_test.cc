@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -175,6 +176,125 @@ TEST(SharedSyncTest, ARepeatedPutReplacesNone) {
   EXPECT_EQ(logged.server->counters().writes_repeated, 1);
   EXPECT_EQ(logged.server->Stored("key"), "bbb");
   EXPECT_EQ(logged.log.Difference(*logged.server), "");
+}
+
+// --- Values that are READ ------------------------------------------------------------------------
+
+constexpr size_t kReadBytes = 20000;
+
+// Clients of one server, each with a value of its own on its way.
+struct LongPuts : LoggedServer {
+  explicit LongPuts(int count) : LoggedServer(true) {
+    for (int i = 0; i < count; ++i) {
+      clients.push_back(std::make_unique<RawClient>(*server));
+      clients.back()->Establish();
+    }
+  }
+  static std::string KeyOf(size_t i) { return absl::StrCat("key", i); }
+  static std::string ValueOf(size_t i) { return Large(kReadBytes, static_cast<char>('a' + i)); }
+  // Until all values have been requested, and none has arrived.
+  void Begin() {
+    for (size_t i = 0; i < clients.size(); ++i)
+      clients[i]->Send(clients[i]->RendezvousFrame(1, KeyOf(i), ValueOf(i)));
+    Turn();
+    ASSERT_EQ(server->counters().rendezvous_reads, clients.size());
+    ASSERT_EQ(log.commits(), 0);
+  }
+  void Turn() { server->engine().Poll(server->now()); }
+  void ExpectAllStored() {
+    for (size_t i = 0; i < clients.size(); ++i) {
+      EXPECT_TRUE(server->Stored(KeyOf(i)) == ValueOf(i)) << i;
+      const std::optional<RawReply> reply = clients[i]->TakeReply();
+      ASSERT_TRUE(reply.has_value()) << i;
+      EXPECT_EQ(reply->code, StatusCode::kOk);
+      EXPECT_EQ(log.ResultOf(clients[i]->session(), 1).version, reply->body.version);
+    }
+    EXPECT_EQ(log.Difference(*server), "");
+  }
+
+  std::vector<std::unique_ptr<RawClient>> clients;
+};
+
+TEST(SharedSyncTest, ValuesThatAreReadShareASync) {
+  LongPuts puts(5);
+  puts.Begin();
+  puts.log.on_commit = [&] {
+    EXPECT_EQ(puts.log.pending(), 5u);
+    for (size_t i = 0; i < 5; ++i)
+      EXPECT_FALSE(puts.server->Stored(LongPuts::KeyOf(i)).has_value());
+  };
+  puts.Turn();
+  EXPECT_EQ(puts.log.commits(), 1);
+  puts.server->Settle();
+  EXPECT_EQ(puts.log.commits(), 1);
+  puts.ExpectAllStored();
+}
+
+TEST(SharedSyncTest, ShortWritesShareTheSyncOfLongValues) {
+  LongPuts puts(3);
+  puts.Begin();
+  puts.client->Send(puts.client->PutFrame(1, "short", "value"));
+  puts.server->Settle();
+  EXPECT_EQ(puts.log.commits(), 1);
+  EXPECT_EQ(puts.client->TakeReply()->code, StatusCode::kOk);
+  puts.ExpectAllStored();
+}
+
+// Which is this engine's own: it does not wait for another one.
+TEST(SharedSyncTest, AWriteBehindALongValueOfItsKeyComesAfterIt) {
+  LongPuts puts(2);
+  puts.Begin();
+  RawClient& client = *puts.client;
+  client.Send(client.BatchFrame({client.AppendFrame(1, LongPuts::KeyOf(0), "tail"),
+                                 client.DeleteFrame(2, LongPuts::KeyOf(1)),
+                                 client.PutFrame(3, "short", "value")}));
+  puts.server->Settle();
+  EXPECT_TRUE(puts.server->Stored(LongPuts::KeyOf(0)) == LongPuts::ValueOf(0) + "tail");
+  EXPECT_FALSE(puts.server->Stored(LongPuts::KeyOf(1)).has_value());
+  EXPECT_EQ(client.replies(), 3u);
+  EXPECT_EQ(puts.log.Difference(*puts.server), "");
+}
+
+TEST(SharedSyncTest, AFlushBehindLongValuesComesAfterThem) {
+  LongPuts puts(3);
+  puts.Begin();
+  const RawReply reply = puts.Ask(puts.client->FlushFrame(1, {}));
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  puts.server->Settle();
+  EXPECT_EQ(puts.log.pending(), 0u);
+  for (const auto& client : puts.clients) EXPECT_EQ(client->replies(), 1u);
+  EXPECT_EQ(puts.log.Difference(*puts.server), "");
+}
+
+// Its write is in the log, so it is made, and its session remembers that.
+TEST(SharedSyncTest, AConnectionThatBreaksBehindItsValueHasPutIt) {
+  LongPuts puts(2);
+  puts.Begin();
+  puts.server->network().Break(puts.clients[0]->id());
+  puts.server->Settle();
+  const bool is_stored = puts.server->Stored(LongPuts::KeyOf(0)).has_value();
+  EXPECT_EQ(is_stored, puts.log.changes().size() == 2u);
+  EXPECT_EQ(puts.log.pending(), 0u);
+  puts.clients[0]->Establish(puts.clients[0]->session());
+  puts.clients[0]->Send(
+      puts.clients[0]->RendezvousFrame(1, LongPuts::KeyOf(0), LongPuts::ValueOf(0)));
+  puts.server->Settle();
+  EXPECT_EQ(puts.log.changes().size(), 2u);
+  puts.ExpectAllStored();
+}
+
+TEST(SharedSyncTest, AfterAFailedSyncNoLongValueIsPut) {
+  LongPuts puts(3);
+  puts.Begin();
+  puts.log.commit_error = absl::UnavailableError("the disk is gone");
+  puts.server->Settle();
+  EXPECT_EQ(puts.server->engine().failure().message(), "the disk is gone");
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(puts.clients[i]->replies(), 0u);
+    EXPECT_FALSE(puts.server->Stored(LongPuts::KeyOf(i)).has_value());
+  }
+  for (const auto& client : puts.clients) puts.server->network().Break(client->id());
+  puts.server->Settle();
 }
 
 }  // namespace
