@@ -39,6 +39,12 @@ absl::Status BeginTerm(const StoredShard& seen, uint64_t highest_term, ShardReco
   return absl::OkStatus();
 }
 
+// Whether a record may name it.
+bool IsReplica(const Replica& replica) {
+  return IsServerId(replica.server) && replica.create_revision >= 1 && replica.incarnation != 0 &&
+         replica.life != 0;
+}
+
 void Erase(ShardRecord& record, absl::string_view server) {
   std::erase_if(record.in_sync, [&](const Replica& one) { return one.server == server; });
 }
@@ -48,6 +54,7 @@ void Erase(ShardRecord& record, absl::string_view server) {
 absl::StatusOr<ShardSwap> AdoptShard(const ShardAuthor& author, const StoredShard& seen,
                                      uint64_t highest_term) {
   if (!seen.record.is_initial()) return Refused(seen, "it has had a primary before");
+  if (!IsReplica(author.self)) return Refused(seen, "the author lacks a part of its name");
   ShardSwap swap = SwapOf(author, seen);
   if (absl::Status begun = BeginTerm(seen, highest_term, swap.next); !begun.ok()) return begun;
   swap.next.primary = author.self.server;
@@ -71,6 +78,7 @@ absl::StatusOr<ShardSwap> DropMember(const ShardAuthor& author, const StoredShar
 absl::StatusOr<ShardSwap> AddMember(const ShardAuthor& author, const StoredShard& seen,
                                     const Replica& joiner) {
   if (absl::Status is = MustBePrimary(author, seen); !is.ok()) return is;
+  if (!IsReplica(joiner)) return Refused(seen, "the joiner lacks a part of its name");
   if (seen.record.Find(joiner.server) != nullptr)
     return Refused(seen, joiner.server, " is a member; drop that replica first");
   if (seen.record.in_sync.size() >= kMembersMax)
@@ -117,7 +125,8 @@ absl::StatusOr<ShardSwap> ResumePlace(const ShardAuthor& author, const StoredSha
                                       const Replica& before) {
   const Replica& self = author.self;
   if (self.server != before.server || self.life != before.life ||
-      self.incarnation == before.incarnation || self.create_revision == before.create_revision)
+      self.incarnation == before.incarnation || self.create_revision == before.create_revision ||
+      !IsReplica(self))
     return Refused(seen, "only a new incarnation of the same replica resumes its place");
   if (!seen.record.Has(before))
     return Refused(seen, "it does not name the replica that ", self.server,

@@ -11,7 +11,7 @@
 // - A swap without an answer may still happen. *Else* an author that reads the record again, unchanged,
 //   stops to count a joiner, and the record comes to name it.
 // - Only another revision of the record excludes that. A refusal of the same swap, sent again, does not:
-//   it may be due to another condition, which held before.
+//   it may be due to another condition, which comes to hold later.
 // - A joiner is counted from before its swap is sent, and a dropped member until its swap is known to
 //   have happened. *Else* the record names a replica that lacks what was acknowledged.
 //
