@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,25 +17,27 @@
 namespace osprey {
 namespace {
 
-constexpr absl::Duration kAnchorMoves = absl::Seconds(1);
-constexpr absl::Duration kMeasuredFor = absl::Milliseconds(20);
+constexpr int64_t kAnchorMovesNs = 1'000'000'000;
+// Three years: a larger one would not fit.
+constexpr double kJumpNsMax = 1e17;
+constexpr int64_t kMeasuredForNs = 20'000'000;
 constexpr int kMeasurements = 3;
 constexpr int kAttempts = 3;
 // A reading of both clocks in which the thread was not interrupted.
-constexpr absl::Duration kReadingMax = absl::Microseconds(2);
+constexpr int64_t kReadingNsMax = 2000;
 constexpr int kReadings = 1000;
 constexpr double kDifferenceMax = 0.001;
 // Of any CPU.
-constexpr double kTicksPerSecondMin = 1e8, kTicksPerSecondMax = 2e10;
+constexpr double kNsPerTickMin = 0.05, kNsPerTickMax = 10;
 
 class Machine final : public ClockSources {
  public:
-  absl::Duration BootTime() override {
+  int64_t BootTimeNs() override {
     timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
-    return absl::DurationFromTimespec(now);
+    return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
   }
-  absl::Duration RawTime() override { return RawClock(); }
+  int64_t RawTimeNs() override { return RawClockNs(); }
   uint64_t Tsc() override {
 #if defined(__x86_64__)
     return __builtin_ia32_rdtsc();
@@ -54,19 +57,19 @@ class Machine final : public ClockSources {
 };
 
 struct Reading {
-  absl::Duration raw_time;
+  int64_t raw_time_ns = 0;
   uint64_t tsc = 0;
-  absl::Duration took;
+  int64_t took_ns = 0;
 };
 
-// The best of several: the TSC was read in the middle of `took`.
+// The best of several: the TSC was read in the middle of `took_ns`.
 Reading ReadBoth(ClockSources& sources) {
-  Reading best{absl::ZeroDuration(), 0, absl::InfiniteDuration()};
-  for (int i = 0; i < kReadings && best.took > kReadingMax; ++i) {
-    const absl::Duration before = sources.RawTime();
+  Reading best{0, 0, std::numeric_limits<int64_t>::max()};
+  for (int i = 0; i < kReadings && best.took_ns > kReadingNsMax; ++i) {
+    const int64_t before = sources.RawTimeNs();
     const uint64_t tsc = sources.Tsc();
-    const absl::Duration took = sources.RawTime() - before;
-    if (took < best.took) best = {before + took / 2, tsc, took};
+    const int64_t took = sources.RawTimeNs() - before;
+    if (took < best.took_ns) best = {before + took / 2, tsc, took};
   }
   return best;
 }
@@ -95,57 +98,57 @@ LeaseClock::LeaseClock(std::unique_ptr<ClockSources> sources) : sources_(std::mo
   if (!sources_->HasInvariantTsc()) {
     warning_ = std::string("this machine has no invariant TSC: ") + kAdvice;
   } else {
-    for (int i = 0; i < kAttempts && ticks_per_second_ == 0; ++i) ticks_per_second_ = MeasureTsc();
-    if (ticks_per_second_ == 0)
+    for (int i = 0; i < kAttempts && ns_per_tick_ == 0; ++i) ns_per_tick_ = MeasureTsc();
+    if (ns_per_tick_ == 0)
       warning_ = std::string("the frequency of this machine's TSC cannot be measured: ") + kAdvice;
     else
       anchor_tsc_ = sources_->Tsc();
   }
-  anchor_boot_time_ = sources_->BootTime();
+  anchor_boot_time_ns_ = sources_->BootTimeNs();
 }
 
 double LeaseClock::MeasureTsc() {
-  std::array<double, kMeasurements> rates;
-  for (double& rate : rates) {
+  std::array<double, kMeasurements> lengths;
+  for (double& length : lengths) {
     const Reading first = ReadBoth(*sources_);
-    sources_->Sleep(kMeasuredFor);
+    sources_->Sleep(absl::Nanoseconds(kMeasuredForNs));
     const Reading last = ReadBoth(*sources_);
-    const absl::Duration time = last.raw_time - first.raw_time;
+    const int64_t time_ns = last.raw_time_ns - first.raw_time_ns;
     // Shorter: the clock that it is measured by does not run.
-    if (time < kMeasuredFor / 2 || last.tsc <= first.tsc ||
-        std::max(first.took, last.took) > kReadingMax)
+    if (time_ns < kMeasuredForNs / 2 || last.tsc <= first.tsc ||
+        std::max(first.took_ns, last.took_ns) > kReadingNsMax)
       return 0;
-    rate = static_cast<double>(last.tsc - first.tsc) / absl::ToDoubleSeconds(time);
+    length = static_cast<double>(time_ns) / static_cast<double>(last.tsc - first.tsc);
   }
-  const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
-  if (*least < kTicksPerSecondMin || *most > kTicksPerSecondMax ||
-      *most - *least > *most * kDifferenceMax)
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  if (*least < kNsPerTickMin || *most > kNsPerTickMax || *most - *least > *most * kDifferenceMax)
     return 0;
-  // Too high a rate makes the TSC's time shorter, so that it does not hurry others' ends.
-  return *most;
+  // A tick that counts as shorter does not hurry the ends of others' rights.
+  return *least;
 }
 
-absl::Duration LeaseClock::SinceAnchor(absl::Duration boot_time, uint64_t tsc) const {
-  absl::Duration since = std::max(boot_time - anchor_boot_time_, absl::ZeroDuration());
-  if (ticks_per_second_ != 0 && tsc > anchor_tsc_)
-    since =
-        std::max(since, absl::Seconds(static_cast<double>(tsc - anchor_tsc_) / ticks_per_second_));
+int64_t LeaseClock::NsSinceAnchor(int64_t boot_time_ns, uint64_t tsc) const {
+  int64_t since = std::max<int64_t>(boot_time_ns - anchor_boot_time_ns_, 0);
+  if (tsc > anchor_tsc_) {
+    const double ns = static_cast<double>(tsc - anchor_tsc_) * ns_per_tick_;
+    since = std::max(since, static_cast<int64_t>(std::min(ns, kJumpNsMax)));
+  }
   return since;
 }
 
 absl::Time LeaseClock::Now() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::Duration boot_time = sources_->BootTime();
-  const uint64_t tsc = ticks_per_second_ == 0 ? 0 : sources_->Tsc();
-  const absl::Duration since = SinceAnchor(boot_time, tsc);
-  latest_ = std::max(latest_, anchor_ + since);
+  const int64_t boot_time_ns = sources_->BootTimeNs();
+  const uint64_t tsc = ns_per_tick_ == 0 ? 0 : sources_->Tsc();
+  const int64_t since_ns = NsSinceAnchor(boot_time_ns, tsc);
+  latest_ns_ = std::max(latest_ns_, anchor_ns_ + since_ns);
   // One that went back counts from where it is now.
-  if (since >= kAnchorMoves || boot_time < anchor_boot_time_ || tsc < anchor_tsc_) {
-    anchor_ = latest_;
-    anchor_boot_time_ = boot_time;
+  if (since_ns >= kAnchorMovesNs || boot_time_ns < anchor_boot_time_ns_ || tsc < anchor_tsc_) {
+    anchor_ns_ = latest_ns_;
+    anchor_boot_time_ns_ = boot_time_ns;
     anchor_tsc_ = tsc;
   }
-  return latest_;
+  return absl::FromUnixNanos(latest_ns_);
 }
 
 }  // namespace osprey

@@ -38,10 +38,10 @@ class FakeSources final : public ClockSources {
  public:
   explicit FakeSources(FakeMachine& machine) : machine_(machine) {}
 
-  absl::Duration BootTime() override { return machine_.boot_time; }
-  absl::Duration RawTime() override {
+  int64_t BootTimeNs() override { return absl::ToInt64Nanoseconds(machine_.boot_time); }
+  int64_t RawTimeNs() override {
     machine_.Pass(absl::Nanoseconds(20));
-    return machine_.raw_time;
+    return absl::ToInt64Nanoseconds(machine_.raw_time);
   }
   uint64_t Tsc() override {
     ++machine_.tsc_reads;
@@ -124,6 +124,14 @@ TEST_F(LeaseClockTest, AJumpIsTimeThatHasPassed) {
   before = clock->Now();
   machine_.boot_time += absl::Seconds(50);  // the machine was suspended
   MustBeNear(clock->Now() - before, absl::Seconds(50));
+  MustBeNear(Measured(*clock, absl::Seconds(10), absl::Seconds(1)), absl::Seconds(10));
+}
+
+TEST_F(LeaseClockTest, AJumpOfAnySizeIsTaken) {
+  const auto clock = NewClock();
+  const absl::Time before = clock->Now();
+  machine_.tsc = INT64_MIN;  // 2^63 without a sign
+  EXPECT_GT(clock->Now(), before + absl::Hours(24 * 365));
   MustBeNear(Measured(*clock, absl::Seconds(10), absl::Seconds(1)), absl::Seconds(10));
 }
 
