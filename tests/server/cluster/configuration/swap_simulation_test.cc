@@ -41,7 +41,7 @@ enum class Mistake {
 constexpr std::array<const char*, 4> kIds = {"a", "b", "c", "d"};
 constexpr uint32_t kMinInSync = 2;
 constexpr int kSteps = 2000;
-constexpr uint64_t kSeeds = 300;
+constexpr uint64_t kSeeds = 100;
 
 const ClusterKeys& Keys() {
   static const ClusterKeys keys("/osprey/test/");
