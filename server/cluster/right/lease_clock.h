@@ -1,0 +1,88 @@
+// The clock by which rights and leases last: the larger of the time that CLOCK_BOOTTIME and the CPU's
+// invariant TSC have measured.
+//
+//   LeaseClock clock(MachineClocks());
+//   if (!clock.warning().empty()) log it
+//   … clock.Now() < right.until() …
+//
+// A server whose clock stands still serves beyond its right. CLOCK_BOOTTIME goes on while the machine
+// is suspended, but kvm-clock, on which it runs in a guest, stands still while the guest is paused. The
+// TSC goes on then. So a jump of one of them is time that has passed.
+//
+// Both are compared since the last anchor, which moves at least every second of use, not since the
+// start. *Else* one that has gained a minute over the months hides that it stands still: the other is
+// a minute behind.
+//
+//        anchor                          anchor           now
+//   ─────┼───────────────────────────────┼────────────────┼──>
+//        the larger of both increments     the larger of both increments
+//
+// The TSC's frequency is measured against CLOCK_MONOTONIC_RAW at the start: three times, which may
+// differ by a thousandth. *Else* a guest that is paused in between gets a wrong one. Without such a
+// frequency, or an invariant TSC, only CLOCK_BOOTTIME counts, and warning() says so.
+
+#ifndef OSPREY_SERVER_CLUSTER_RIGHT_LEASE_CLOCK_H_
+#define OSPREY_SERVER_CLUSTER_RIGHT_LEASE_CLOCK_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace osprey {
+
+// What LeaseClock reads. Tests have their own.
+class ClockSources {
+ public:
+  virtual ~ClockSources() = default;
+
+  // CLOCK_BOOTTIME, CLOCK_MONOTONIC_RAW, and the TSC: only differences count. Thread-safe.
+  virtual absl::Duration BootTime() = 0;
+  virtual absl::Duration RawTime() = 0;
+  virtual uint64_t Tsc() = 0;
+  // Whether the TSC runs at one rate in all states of all CPUs. If not, Tsc is not called.
+  virtual bool HasInvariantTsc() = 0;
+  virtual void Sleep(absl::Duration time) = 0;
+};
+
+// Of this machine. Thread-safe.
+std::unique_ptr<ClockSources> MachineClocks();
+
+// Whether all processors in this text of /proc/cpuinfo have the flags constant_tsc and nonstop_tsc.
+bool SaysInvariantTsc(absl::string_view cpuinfo);
+
+// Thread-safe. The lock costs some 20 ns beside the clocks: a poller reads it once a turn.
+class LeaseClock {
+ public:
+  // Takes 60 ms to measure the TSC, or 180 ms if the machine is disturbed.
+  explicit LeaseClock(std::unique_ptr<ClockSources> sources);
+
+  // Time since some start; only differences are meaningful, and only of one object. Never goes back,
+  // for all threads together.
+  absl::Time Now();
+
+  // Why only CLOCK_BOOTTIME counts, and what to do; empty: both do.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  // Ticks of the TSC in a second; 0: it cannot be measured.
+  double MeasureTsc();
+  absl::Duration SinceAnchor(absl::Duration boot_time, uint64_t tsc) const;
+
+  const std::unique_ptr<ClockSources> sources_;
+  double ticks_per_second_ = 0;  // 0: the TSC does not count
+  std::string warning_;
+  std::mutex mutex_;
+  // All below: guarded by mutex_. The anchor is the values of both clocks, and what Now said then.
+  absl::Duration anchor_boot_time_;
+  uint64_t anchor_tsc_ = 0;
+  absl::Time anchor_ = absl::UnixEpoch();
+  absl::Time latest_ = absl::UnixEpoch();
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_CLUSTER_RIGHT_LEASE_CLOCK_H_

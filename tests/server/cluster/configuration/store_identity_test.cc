@@ -1,0 +1,110 @@
+#include "server/cluster/configuration/store_identity.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace osprey {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kCluster = 0xF1;
+constexpr uint64_t kEtcd = 0xE7CD;
+
+void MustNameTheFix(const absl::Status& status) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kvcli cluster adopt"));
+}
+
+TEST(StoreIdentityTest, AnEtcdThatGoesOnIsTheSame) {
+  StoreIdentity identity(kCluster);
+  EXPECT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  EXPECT_TRUE(identity.Check({kEtcd, 2, 10}, 10).ok()) << "another member";
+  EXPECT_TRUE(identity.Check({kEtcd, 1, 12}, 10).ok());
+  EXPECT_TRUE(identity.CheckCluster(kCluster).ok());
+  EXPECT_EQ(identity.revision(), 12);
+}
+
+TEST(StoreIdentityTest, AnAnswerToAnEarlierRequestMayBeOlder) {
+  StoreIdentity identity(kCluster);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  const int64_t before = identity.revision();
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 20}, before).ok()) << "of a request that was sent later";
+  EXPECT_TRUE(identity.Check({kEtcd, 1, 15}, before).ok());
+  EXPECT_EQ(identity.revision(), 20);
+  MustNameTheFix(identity.Check({kEtcd, 1, 19}, 20));
+}
+
+TEST(StoreIdentityTest, ALowerRevisionIsAnErrorForGood) {
+  StoreIdentity identity(kCluster);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  const absl::Status status = identity.Check({kEtcd, 1, 9}, 10);
+  MustNameTheFix(status);
+  EXPECT_EQ(identity.Check({kEtcd, 1, 100}, 10), status);
+  EXPECT_EQ(identity.CheckCluster(kCluster), status);
+  EXPECT_EQ(identity.status(), status);
+  EXPECT_EQ(identity.revision(), 10);
+}
+
+TEST(StoreIdentityTest, AnotherIdIsAnErrorForGood) {
+  StoreIdentity identity(kCluster);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  MustNameTheFix(identity.Check({kEtcd + 1, 1, 11}, 10));
+  EXPECT_FALSE(identity.Check({kEtcd, 1, 12}, 10).ok());
+  StoreIdentity named(kCluster);
+  MustNameTheFix(named.CheckCluster(kCluster + 1));
+  EXPECT_FALSE(named.Check({kEtcd, 1, 10}, 0).ok());
+  StoreIdentity anonymous(kCluster);
+  EXPECT_FALSE(anonymous.Check({0, 1, 10}, 0).ok());
+}
+
+TEST(StoreIdentityTest, ItsImageIsKeptByARestart) {
+  StoreIdentity identity(kCluster);
+  const auto fresh = StoreIdentity::FromImage(identity.Image());
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_EQ(fresh->revision(), 0);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  auto read = StoreIdentity::FromImage(identity.Image());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->cluster_id(), kCluster);
+  EXPECT_EQ(read->revision(), 10);
+  EXPECT_TRUE(read->Check({kEtcd, 1, 10}, 10).ok());
+  EXPECT_FALSE(read->Check({kEtcd, 1, 9}, 10).ok());
+  auto again = StoreIdentity::FromImage(identity.Image());
+  EXPECT_FALSE(again->Check({kEtcd + 1, 1, 20}, 10).ok());
+}
+
+TEST(StoreIdentityTest, ItsImageHasAFixedForm) {
+  StoreIdentity identity(kCluster);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  const std::string image = identity.Image();
+  ASSERT_EQ(image.size(), 48u);
+  EXPECT_EQ(image.substr(0, 8), "OSTOREID");
+  EXPECT_EQ(image.substr(8, 32),
+            std::string(
+                "\x01\0\0\0\0\0\0\0\xf1\0\0\0\0\0\0\0\xcd\xe7\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0", 32));
+}
+
+// No byte of it can change without an error.
+TEST(StoreIdentityTest, ADamagedImageIsRefused) {
+  StoreIdentity identity(kCluster);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  const std::string image = identity.Image();
+  for (size_t i = 0; i < image.size() * 8; ++i) {
+    std::string damaged = image;
+    damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ (1 << i % 8));
+    const absl::Status status = StoreIdentity::FromImage(damaged).status();
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << "bit " << i;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("kvcli cluster adopt"));
+  }
+  for (size_t bytes = 0; bytes < image.size(); ++bytes)
+    EXPECT_FALSE(StoreIdentity::FromImage(image.substr(0, bytes)).ok());
+  EXPECT_FALSE(StoreIdentity::FromImage(image + '\0').ok());
+}
+
+}  // namespace
+}  // namespace osprey
