@@ -11,7 +11,7 @@ namespace osprey {
 // A copy of a shard in one life of a server: a copy that begins anew is another replica.
 struct ReplicaName {
   uint64_t incarnation = 0;  // of the server, random; 0: no replica
-  uint64_t life = 0;         // rises with every beginning of a copy of this shard
+  uint64_t life = 0;         // random: new with every beginning of a copy of this shard
 
   friend bool operator==(const ReplicaName&, const ReplicaName&) = default;
   friend bool operator<(const ReplicaName& a, const ReplicaName& b) {

@@ -41,6 +41,15 @@ struct AckBytes {
 };
 static_assert(sizeof(AckBytes) == 64);
 
+struct CopyHeader {
+  uint32_t shard = 0;
+  uint32_t kind = 0;
+  uint64_t term = 0;
+  ReplicaName joiner;
+  uint64_t lsn = 0;
+};
+static_assert(sizeof(CopyHeader) == 40);
+
 template <typename Struct>
 void Put(std::string& text, const Struct& value) {
   static_assert(std::is_trivially_copyable_v<Struct>);
@@ -113,6 +122,15 @@ std::string EncodeAck(const Ack& ack) {
   return text;
 }
 
+std::string EncodeCopyMessage(const CopyMessage& message) {
+  std::string text;
+  text.reserve(sizeof(CopyHeader) + message.bytes.size());
+  Put(text, CopyHeader{message.shard, static_cast<uint32_t>(message.kind), message.term,
+                       message.joiner, message.lsn});
+  text.append(message.bytes);
+  return text;
+}
+
 absl::StatusOr<Append> DecodeAppend(absl::string_view bytes) {
   AppendHeader header;
   if (!Take(bytes, header)) return Malformed("an append", "the header is cut off");
@@ -152,6 +170,21 @@ absl::StatusOr<Ack> DecodeAck(absl::string_view bytes) {
   return Ack{
       from.shard,  static_cast<AckCode>(from.code), from.term, from.from, from.to, from.confirmed,
       from.applied};
+}
+
+absl::StatusOr<CopyMessage> DecodeCopyMessage(absl::string_view bytes) {
+  constexpr absl::string_view kMessage = "a message of a copy";
+  CopyHeader header;
+  if (!Take(bytes, header)) return Malformed(kMessage, "the header is cut off");
+  if (header.kind > static_cast<uint32_t>(CopyKind::kRefused))
+    return Malformed(kMessage, "its kind is ", header.kind);
+  if (header.joiner.incarnation == 0 || header.joiner.life == 0)
+    return Malformed(kMessage, "a replica without name");
+  const auto kind = static_cast<CopyKind>(header.kind);
+  if (bytes.size() > kCopyBytesMax || bytes.empty() == (kind == CopyKind::kChunk))
+    return Malformed(kMessage, "kind ", header.kind, " with ", bytes.size(), " bytes");
+  return CopyMessage{header.shard,  kind,       header.term,
+                     header.joiner, header.lsn, std::string(bytes)};
 }
 
 }  // namespace osprey

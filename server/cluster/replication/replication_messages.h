@@ -58,12 +58,41 @@ struct Ack {
   uint64_t applied = 0;
 };
 
+// Of a server that begins to hold a shard:
+//
+//   joiner ── kJoin, with the name that it will have ──> primary
+//   joiner <── kBegin: groups up to `lsn` are in the copy, appends have those behind ── primary
+//   joiner <── kChunk, … , kEnd ── primary          all of it, while appends arrive
+//   joiner ── kWhole ──> primary                    it has taken the copy; until it is a member
+//   joiner <── kRefused ── primary                  that name was not added, and will not be
+enum class CopyKind : uint32_t {
+  kJoin = 0,
+  kBegin = 1,
+  kChunk = 2,
+  kEnd = 3,
+  kWhole = 4,
+  kRefused = 5,
+};
+
+struct CopyMessage {
+  uint32_t shard = 0;
+  CopyKind kind = CopyKind::kJoin;
+  uint64_t term = 0;
+  ReplicaName joiner;
+  uint64_t lsn = 0;   // kBegin
+  std::string bytes;  // kChunk: not empty
+};
+
+inline constexpr uint64_t kCopyBytesMax = 8 << 20;  // of one chunk
+
 std::string EncodeAppend(const Append& append);
 std::string EncodeAck(const Ack& ack);
+std::string EncodeCopyMessage(const CopyMessage& message);
 
 // Errors: DATA_LOSS (a peer that is not of this version, or hostile; says what is wrong).
 absl::StatusOr<Append> DecodeAppend(absl::string_view bytes);
 absl::StatusOr<Ack> DecodeAck(absl::string_view bytes);
+absl::StatusOr<CopyMessage> DecodeCopyMessage(absl::string_view bytes);
 
 }  // namespace osprey
 

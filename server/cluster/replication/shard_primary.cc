@@ -107,6 +107,13 @@ absl::optional<Append> ShardPrimary::NextAppend(const ReplicaName& name) {
   return append;
 }
 
+absl::optional<Append> ShardPrimary::Probe(const ReplicaName& name) const {
+  const auto found = peers_.find(name);
+  if (found == peers_.end() || !found->second.is_connected || !found->second.has_answered)
+    return absl::nullopt;
+  return AppendTo(name);
+}
+
 void ShardPrimary::GreetAgain() {
   for (auto& [name, peer] : peers_) peer.is_greeted = peer.is_greeted && peer.has_answered;
 }

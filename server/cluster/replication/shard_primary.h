@@ -85,6 +85,8 @@ class ShardPrimary {
   void Disconnected(const ReplicaName& name);
   // The next message to a peer, whose sending takes its place in the order; none: nothing is due.
   absl::optional<Append> NextAppend(const ReplicaName& name);
+  // An append without groups, to which a connected peer answers: to learn whether it still does.
+  absl::optional<Append> Probe(const ReplicaName& name) const;
   // Those that have not answered get another greeting. Now and then, in case they did not know the
   // term.
   void GreetAgain();

@@ -20,6 +20,23 @@ void ShardReplica::BeginCopy(const ReplicaName& name, const ShardPlaces& places,
   backup_->Follow(places.term, places.primary);
 }
 
+void ShardReplica::BeginEmpty(const ReplicaName& name) {
+  assert(role_ == Role::kOut);
+  self_ = name;
+  log_ = ReplicaLog();
+  term_ = 0;
+}
+
+void ShardReplica::Rename(const ReplicaName& name, const ShardPlaces& places) {
+  assert(self_.life != 0);
+  self_ = name;
+  term_ = places.term;
+  role_ = Role::kBackup;
+  primary_.reset();
+  backup_.emplace(shard_, self_, log_, store_);
+  backup_->Follow(places.term, places.primary);
+}
+
 void ShardReplica::TakePlaces(const ShardPlaces& places) {
   if (places.term < term_) return;
   const bool is_new_term = places.term > term_;
@@ -50,6 +67,7 @@ void ShardReplica::BecomePrimary() {
 
 void ShardReplica::Leave() {
   role_ = Role::kOut;
+  self_ = ReplicaName();
   backup_.reset();
   primary_.reset();
   while (log_.last() > log_.applied()) {

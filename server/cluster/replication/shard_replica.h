@@ -37,8 +37,7 @@ class ShardReplica {
  public:
   enum class Role { kOut, kJoining, kBackup, kPrimary };
 
-  // A replica of a new shard, whose first record names it (C11: or of one that has everything up to
-  // `applied`). `store` outlives this.
+  // `store` outlives this. Without a name the replica holds nothing, until BeginCopy or BeginEmpty.
   ShardReplica(uint32_t shard, ReplicaName self, ReplicaStore& store);
 
   Role role() const { return role_; }
@@ -49,12 +48,18 @@ class ShardReplica {
   // Begins to join: as `name`, whose life is new, by a copy from the primary of this term, which has
   // applied everything up to `applied`. The table is empty, or becomes the copy. REQUIRES: kOut.
   void BeginCopy(const ReplicaName& name, const ShardPlaces& places, uint64_t applied);
+  // Takes the name by which the first record of a shard will name it, as primary. REQUIRES: kOut.
+  void BeginEmpty(const ReplicaName& name);
+  // This server has another incarnation, and the record names that in the place of self(). What the
+  // replica holds is a tail, as after a promotion. REQUIRES: it has a name.
+  void Rename(const ReplicaName& name, const ShardPlaces& places);
   // A record that was read from the store, in any order. Groups that were pending stay.
   void TakePlaces(const ShardPlaces& places);
-  // What it holds counts for nothing any more. Its table is for the owner to empty.
+  // What it holds counts for nothing any more, and it has no name. Its table is for the owner to empty.
   void Leave();
 
   // Of the present term, if this is its primary; else null.
+  const ShardPrimary* primary() const { return primary_.has_value() ? &*primary_ : nullptr; }
   ShardPrimary* primary() { return primary_.has_value() ? &*primary_ : nullptr; }
   // Appends for another replica, or that come when this is none, are refused.
   Ack TakeAppend(const Append& append);

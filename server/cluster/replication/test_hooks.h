@@ -19,15 +19,17 @@ enum class ReplicationMistake : uint8_t {
   kSameLsnIsSameGroup,   // whatever its term
   kAppliesAtOnce,        // before the commit point passes a group
   // A primary (shard_primary.h).
-  kForgetsDropped,      // commits without a dropped member before the record shows that
   kServesBeforeTail,    // before the tail is committed
   kDropsTail,           // a new primary forgets what it has pending
   kCommitsTailAlone,    // without the other members
   kAddsBehind,          // a joiner that has what is applied, and not all that is committed
-  kCountsJoinerLate,    // a joiner is counted when the record is known to name it
   kAddsAheadOfMembers,  // … whose copy has what a member has not applied
   kDiscardsEarly,       // applied groups that a member has not applied
   kJoinsWithGap,        // a joiner's appends begin behind those pending when its copy began
+  // A member (server/cluster/member).
+  kAnswersWithoutRight,
+  kAddsPartOfCopy,    // a joiner that has not said that its copy is whole
+  kSwapsBeforeReads,  // tries a swap again before it reads what has changed
 };
 
 #ifdef OSPREY_REPLICATION_TEST_HOOKS

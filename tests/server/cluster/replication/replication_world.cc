@@ -69,7 +69,7 @@ ReplicationWorld::ReplicationWorld(uint64_t seed, WorldLimits limits)
 }
 
 ReplicaName ReplicationWorld::NewName(int server) {
-  return {++lives_ * 8 + static_cast<uint64_t>(server), 1};
+  return {++lives_ * 8 + static_cast<uint64_t>(server), ++lives_};
 }
 
 // Clients have seen these writes, in this order, as done.
@@ -236,7 +236,7 @@ void ReplicationWorld::JoinSome(int at) {
       other.known_revision != server.known_revision)
     return;
   if (server.joiner.has_value()) primary->RemovePeer(*server.joiner);
-  const ReplicaName name{other.replica.self().incarnation, other.replica.self().life + 1};
+  const ReplicaName name{other.incarnation, ++lives_};
   const uint64_t applied = primary->AddJoiner(name);
   other.replica.BeginCopy(name, server.known, applied);
   other.history.TakeCopy(server.history, applied);
@@ -349,6 +349,7 @@ void ReplicationWorld::Fail(int at) {
 void ReplicationWorld::ComeBack(int at) {
   if (servers_[at]->is_up) return;
   servers_[at] = std::make_unique<Server>(NewName(at));
+  servers_[at]->replica.Leave();
 }
 
 std::string ReplicationWorld::Step() {

@@ -88,7 +88,8 @@ class ReplicationWorld {
     std::deque<std::string> messages;
   };
   struct Server {
-    explicit Server(ReplicaName name) : replica(0, name, history) {}
+    explicit Server(ReplicaName name) : incarnation(name.incarnation), replica(0, name, history) {}
+    const uint64_t incarnation;
     History history;
     ShardReplica replica;
     bool is_up = true;
