@@ -78,6 +78,8 @@ class ConfigurationWatch {
   const std::map<std::string, WatchedServer>& servers() const { return servers_; }
   // Of the server's key; 0: it is not there. For PromoteSelf.
   int64_t CreateRevision(absl::string_view server) const;
+  // All changes of shards up to this revision of the store were taken; 0: none was read yet.
+  int64_t shards_revision() const { return shards_revision_; }
   // nullptr: the shard has no record, or none was read yet. REQUIRES: shard < shards.
   const StoredShard* Shard(uint32_t shard) const;
 

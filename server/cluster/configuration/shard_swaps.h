@@ -17,7 +17,7 @@
 //   HandOver       the primary           next term, a member is primary       the author's key
 //   ResumePlace    a member's server,    the member's new incarnation;        the new key
 //                  incarnated again      no primary, if it was that
-//   RenewRecord    a member              the same: it only ends swaps         the author's key
+//   RenewRecord    any server            the same: it only ends swaps         the author's key
 //                                        that may still be on their way
 //
 // A server's key counts as there only with the create revision that a replica names.
@@ -90,7 +90,8 @@ absl::StatusOr<ShardSwap> HandOver(const ShardAuthor& author, const StoredShard&
 absl::StatusOr<ShardSwap> ResumePlace(const ShardAuthor& author, const StoredShard& seen,
                                       const Replica& before);
 
-absl::StatusOr<ShardSwap> RenewRecord(const ShardAuthor& author, const StoredShard& seen);
+// Never fails.
+ShardSwap RenewRecord(const ShardAuthor& author, const StoredShard& seen);
 
 // A refused transaction has read the record of each, in this order. REQUIRES: 1 to kSwapsMax swaps, of
 // no shard twice.

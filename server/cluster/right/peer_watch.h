@@ -12,6 +12,8 @@
 // - The time counts from the answer. *Else* the server may have renewed after the read was sent, and
 //   the read has that revision.
 // - The removal compares the revision. *Else* it deletes a key that was renewed since.
+// - The time counts anew after a gap in the reads. *Else*, once the store is back after an outage, each
+//   server would take the others' rights, which could not be renewed.
 //
 // A removal without an answer may take effect later; it does harm to no renewed key.
 //
@@ -53,6 +55,7 @@ class PeerWatch {
   const absl::Duration ttl_;
   int64_t revision_ = 0;  // the last change of the key that was seen
   int64_t create_revision_ = 0;
+  absl::Time read_ = absl::InfinitePast();     // the last one
   absl::Time since_ = absl::InfiniteFuture();  // that revision was first seen
   bool awaits_read_ = false;                   // since Removal
 };

@@ -171,7 +171,7 @@ TEST_F(ConfigurationLiveTest, ASwapWithoutAnAnswerIsSettledByARead) {
   while (tracker.state() == SwapTracker::State::kUnknown) {
     (void)a.Read();
     if (tracker.Saw(a.Shard(0))) break;
-    const ShardSwap renewal = *RenewRecord(a.author(), tracker.shard());
+    const ShardSwap renewal = RenewRecord(a.author(), tracker.shard());
     tracker.Begin(renewal);
     EXPECT_TRUE(tracker.TakeAnswer(a.Send({renewal}), 0).ok());
   }

@@ -1,0 +1,239 @@
+#include "server/cluster/member/cluster_member.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/cluster/replication/test_hooks.h"
+
+namespace osprey {
+namespace {
+
+// After a swap that did not happen.
+constexpr absl::Duration kSwapPause() { return absl::Milliseconds(20); }
+
+bool IsAnswer(const TransactionResult& result) {
+  return result.outcome == TransactionOutcome::kApplied ||
+         result.outcome == TransactionOutcome::kRefused;
+}
+
+}  // namespace
+
+ClusterMember::ClusterMember(MemberOptions options, const std::vector<ReplicaTable*>& tables,
+                             PeerSender& sender)
+    : options_(std::move(options)),
+      identity_(options_.cluster.id),
+      watch_(options_.keys, options_.cluster.shards) {
+  assert(tables.size() == options_.cluster.shards);
+  ShardMemberOptions shard{.keys = options_.keys,
+                           .cluster = options_.cluster,
+                           .server = options_.server,
+                           .random = options_.random};
+  shard.backup_timeout = options_.backup_timeout;
+  for (uint32_t i = 0; i < tables.size(); ++i)
+    shards_.push_back(std::make_unique<ShardMember>(i, shard, *tables[i], sender));
+  BeginIncarnation();
+}
+
+// --- The right ---------------------------------------------------------------
+
+void ClusterMember::BeginIncarnation() {
+  incarnation_ = 0;
+  while (incarnation_ == 0) incarnation_ = options_.random();
+  right_.emplace(RightOptions{
+      options_.keys.Server(options_.server), {incarnation_, options_.addresses, 0}, options_.ttl});
+  for (const auto& shard : shards_) shard->SetServer(0, incarnation_);
+}
+
+Transaction ClusterMember::NextRenewal() {
+  renewal_revision_ = identity_.revision();
+  return right_->NextRequest();
+}
+
+void ClusterMember::TakeRenewal(const TransactionResult& result, absl::Time sent, absl::Time now) {
+  next_renewal_ = std::max(now, sent + options_.ttl / 3);
+  if (IsAnswer(result) && !CheckHeader(result.header, renewal_revision_)) return;
+  const absl::Status status = right_->TakeAnswer(result, sent);
+  if (right_->lost()) {
+    Log(absl::StrCat(status.message(), "; it takes a new incarnation"));
+    BeginIncarnation();
+    next_renewal_ = now;
+    return;
+  }
+  if (right_->create_revision() == 0) return;
+  for (const auto& shard : shards_) shard->SetServer(right_->create_revision(), incarnation_);
+}
+
+absl::Time ClusterMember::right_until() const {
+  if (IsMistake(ReplicationMistake::kAnswersWithoutRight)) return absl::InfiniteFuture();
+  return identity_.status().ok() ? right_->until() : absl::InfinitePast();
+}
+
+bool ClusterMember::CheckHeader(const StoreHeader& header, int64_t before) {
+  const bool was_ok = identity_.status().ok();
+  const bool is_ok = identity_.Check(header, before).ok();
+  if (was_ok && !is_ok) Log(identity_.status().message());
+  return is_ok;
+}
+
+// --- Calls to the store --------------------------------------------------------
+
+// Whether something waits for the end of this server's right.
+bool ClusterMember::IsAwaited(absl::string_view server) const {
+  // The key of this server's earlier incarnation.
+  if (server == options_.server) return right_->create_revision() == 0;
+  return std::any_of(shards_.begin(), shards_.end(), [&](const auto& shard) {
+    const ShardRecord& record = shard->record().record;
+    return record.primary == server && record.Find(options_.server) != nullptr;
+  });
+}
+
+std::optional<Transaction> ClusterMember::NextRemoval(absl::Time now) {
+  for (auto& [id, peer] : peers_) {
+    if (peer.HasEnded(now) && IsAwaited(id)) {
+      Log(absl::StrCat("the right of server ", id, " to serve has ended"));
+      return peer.Removal();
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Transaction> ClusterMember::NextSwaps(absl::Time now) {
+  std::vector<ShardSwap> wanted;
+  for (const auto& shard : shards_) {
+    if (auto swap = shard->WantedSwap(watch_, now); swap.has_value())
+      wanted.push_back(*std::move(swap));
+  }
+  if (wanted.empty()) return std::nullopt;
+  const std::vector<ShardSwap> swaps = GroupSwaps(std::move(wanted))[0];
+  for (const ShardSwap& swap : swaps) {
+    shards_[swap.shard]->BeginSwap(swap);
+    swapped_.push_back(swap.shard);
+  }
+  return SwapTransaction(options_.keys, swaps);
+}
+
+std::optional<StoreCall> ClusterMember::NextCall(absl::Time now) {
+  assert(!call_.has_value());
+  if (!identity_.status().ok()) return std::nullopt;
+  StoreCall call;
+  call.revision_before = identity_.revision();
+  swapped_.clear();
+  for (const auto& shard : shards_) {
+    if (shard->TakeWantsRead()) shards_due_ = now;
+  }
+  // Reads come first. *Else* a swap that is refused, because what was read is old, is tried for ever.
+  std::optional<Transaction> transaction;
+  if (IsMistake(ReplicationMistake::kSwapsBeforeReads) && now < right_until() &&
+      (transaction = NextSwaps(now)).has_value()) {
+    call.transaction = *std::move(transaction);
+  } else if (now >= servers_due_) {
+    call.range = watch_.ServersRange();
+    servers_due_ = now + options_.read_interval;
+  } else if (now >= shards_due_) {
+    call.range = watch_.ShardsRange();
+    shards_due_ = now + options_.read_interval;
+  } else if ((transaction = NextRemoval(now)).has_value() ||
+             (now < right_until() && now >= swaps_due_ &&
+              (transaction = NextSwaps(now)).has_value())) {
+    call.transaction = *std::move(transaction);
+  } else {
+    return std::nullopt;
+  }
+  call_ = call;
+  return call;
+}
+
+void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Time now) {
+  const StoreCall call = *std::exchange(call_, std::nullopt);
+  if (!answer.ok() || !CheckHeader(answer->header, call.revision_before)) return;
+  const bool is_of_servers = call.range->key == options_.keys.Servers();
+  const WatchNews news =
+      is_of_servers ? watch_.TakeServers(*answer) : watch_.TakeShards(*call.range, *answer);
+  for (const absl::Status& error : news.errors) Log(error.message());
+  if (!news.is_news) return;
+  if (is_of_servers) {
+    for (const auto& [id, server] : watch_.servers())
+      peers_.try_emplace(id, options_.keys.Server(id), options_.ttl);
+    for (auto& [id, peer] : peers_) peer.Saw(answer->keys, now);
+    return;
+  }
+  for (const uint32_t shard : news.changed) {
+    if (const StoredShard* seen = watch_.Shard(shard); seen != nullptr)
+      shards_[shard]->Saw(*seen, now);
+  }
+}
+
+void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) {
+  const StoreCall call = *std::exchange(call_, std::nullopt);
+  TransactionResult checked = result;
+  // From a store that is not ours it says nothing.
+  if (IsAnswer(result) && !CheckHeader(result.header, call.revision_before)) checked = {};
+  if (swapped_.empty() || checked.outcome != TransactionOutcome::kApplied) {
+    servers_due_ = now;
+    swaps_due_ = now + kSwapPause();
+  }
+  for (size_t i = 0; i < swapped_.size(); ++i) {
+    if (absl::Status status = shards_[swapped_[i]]->TakeAnswer(checked, i, now); !status.ok())
+      Log(status.message());
+  }
+}
+
+// --- Links ---------------------------------------------------------------------
+
+void ClusterMember::LinkUp(uint64_t incarnation, absl::Time now) {
+  for (const auto& shard : shards_) shard->LinkUp(incarnation, now);
+}
+
+void ClusterMember::LinkDown(uint64_t incarnation, absl::Time now) {
+  for (const auto& shard : shards_) shard->LinkDown(incarnation, now);
+}
+
+absl::Status ClusterMember::TakeMessage(uint64_t from, PeerMessageKind kind, absl::string_view body,
+                                        absl::Time now) {
+  const auto check = [&](uint32_t shard, uint64_t sender) {
+    if (shard >= shards_.size())
+      return absl::DataLossError(absl::StrCat("a message of shard ", shard, ", where there are ",
+                                              shards_.size(), " shards"));
+    if (sender != from)
+      return absl::DataLossError(absl::StrCat("a message of kind ", static_cast<int>(kind),
+                                              " in the name of ", absl::Hex(sender), ", from ",
+                                              absl::Hex(from)));
+    return absl::OkStatus();
+  };
+  switch (kind) {
+    case PeerMessageKind::kAppend: {
+      const absl::StatusOr<Append> append = DecodeAppend(body);
+      if (!append.ok()) return append.status();
+      if (absl::Status status = check(append->shard, append->from.incarnation); !status.ok())
+        return status;
+      shards_[append->shard]->TakeAppend(*append, now);
+      return absl::OkStatus();
+    }
+    case PeerMessageKind::kAck: {
+      const absl::StatusOr<Ack> ack = DecodeAck(body);
+      if (!ack.ok()) return ack.status();
+      if (absl::Status status = check(ack->shard, from); !status.ok()) return status;
+      shards_[ack->shard]->TakeAck(*ack, now);
+      return absl::OkStatus();
+    }
+    case PeerMessageKind::kCopy: {
+      const absl::StatusOr<CopyMessage> copy = DecodeCopyMessage(body);
+      if (!copy.ok()) return copy.status();
+      const bool is_of_joiner = copy->kind == CopyKind::kJoin || copy->kind == CopyKind::kWhole;
+      if (absl::Status status = check(copy->shard, is_of_joiner ? copy->joiner.incarnation : from);
+          !status.ok())
+        return status;
+      shards_[copy->shard]->TakeCopy(*copy, watch_, now);
+      return absl::OkStatus();
+    }
+  }
+  return absl::DataLossError(absl::StrCat("a message of kind ", static_cast<int>(kind)));
+}
+
+void ClusterMember::Pump(absl::Time now) {
+  for (const auto& shard : shards_) shard->Pump(now);
+}
+
+}  // namespace osprey

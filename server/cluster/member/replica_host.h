@@ -1,0 +1,45 @@
+// What a member needs of the server around it: the table of a replica, and messages to other servers.
+
+#ifndef OSPREY_SERVER_CLUSTER_MEMBER_REPLICA_HOST_H_
+#define OSPREY_SERVER_CLUSTER_MEMBER_REPLICA_HOST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/cluster/replication/shard_backup.h"
+
+namespace osprey {
+
+// The table of one shard, as a replica of it is made, applied and copied.
+class ReplicaTable : public ReplicaStore {
+ public:
+  // Empties it. Nothing of it is served then.
+  virtual void Clear() = 0;
+
+  // --- At a primary: a copy of what is applied when it begins, or later. One at a time.
+  virtual void BeginCopy() = 0;
+  // The next part; empty: there is none left.
+  virtual std::string NextChunk() = 0;
+
+  // --- At a joiner, whose table was cleared. Groups are applied in between.
+  // Errors: the chunk has no room, or is malformed.
+  virtual absl::Status TakeChunk(absl::string_view chunk) = 0;
+  virtual void EndCopy() = 0;
+};
+
+enum class PeerMessageKind : uint8_t { kAppend = 1, kAck = 2, kCopy = 3 };
+
+// Messages to other servers, in order while a link lasts. What is sent without a link is lost.
+class PeerSender {
+ public:
+  virtual ~PeerSender() = default;
+  // Bytes of messages that are taken now.
+  virtual uint64_t RoomFor(uint64_t incarnation) const = 0;
+  virtual void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) = 0;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_CLUSTER_MEMBER_REPLICA_HOST_H_

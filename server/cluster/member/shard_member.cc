@@ -1,0 +1,437 @@
+#include "server/cluster/member/shard_member.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/cluster/replication/test_hooks.h"
+
+namespace osprey {
+namespace {
+
+// Between greetings of peers that did not answer, and probes of those that are silent.
+constexpr absl::Duration kProbeInterval() { return absl::Milliseconds(200); }
+// Of a link's room, what a copy leaves to appends.
+constexpr uint64_t kRoomForAppends = 1 << 20;
+
+ReplicaName NameOf(const Replica& replica) { return {replica.incarnation, replica.life}; }
+
+ShardPlaces PlacesOf(const ShardRecord& record) {
+  ShardPlaces places;
+  places.term = record.term;
+  if (const Replica* primary = record.Find(record.primary); primary != nullptr)
+    places.primary = NameOf(*primary);
+  for (const Replica& member : record.in_sync) places.in_sync.push_back(NameOf(member));
+  return places;
+}
+
+std::optional<ShardSwap> OrNothing(absl::StatusOr<ShardSwap> swap) {
+  if (!swap.ok()) return std::nullopt;
+  return *std::move(swap);
+}
+
+}  // namespace
+
+ShardMember::ShardMember(uint32_t shard, ShardMemberOptions options, ReplicaTable& table,
+                         PeerSender& sender)
+    : shard_(shard),
+      options_(std::move(options)),
+      table_(table),
+      sender_(sender),
+      replica_(shard, ReplicaName(), table),
+      tracker_(shard) {
+  self_.server = options_.server;
+}
+
+ShardAuthor ShardMember::Author() const { return {options_.keys, self_}; }
+
+void ShardMember::SetServer(int64_t create_revision, uint64_t incarnation) {
+  if (incarnation == self_.incarnation) {
+    self_.create_revision = create_revision;
+    return;
+  }
+  // A joiner that has only asked has nothing.
+  if (asks_ && replica_.role() == ShardReplica::Role::kOut) self_.life = 0;
+  // What the record names is what there was at first.
+  if (self_.life != 0 && !before_.has_value()) before_ = self_;
+  self_.create_revision = create_revision;
+  self_.incarnation = incarnation;
+}
+
+// --- The record --------------------------------------------------------------
+
+void ShardMember::Saw(const StoredShard& seen, absl::Time now) {
+  if (tracker_.Saw(seen)) TakeRecord(now);
+}
+
+void ShardMember::BeginSwap(const ShardSwap& swap) {
+  tracker_.Begin(swap);
+  // A joiner counts from before the swap is sent.
+  if (replica_.primary() != nullptr) replica_.primary()->SetCounted(CountedNames());
+}
+
+absl::Status ShardMember::TakeAnswer(const TransactionResult& result, size_t place,
+                                     absl::Time now) {
+  absl::Status status = tracker_.TakeAnswer(result, place);
+  TakeRecord(now);
+  return status;
+}
+
+void ShardMember::TakeRecord(absl::Time now) {
+  const ShardRecord& record = tracker_.shard().record;
+  highest_term_ = std::max(highest_term_, record.term);
+  if (record.is_initial()) return;
+  const ShardPlaces places = PlacesOf(record);
+  if (before_.has_value() && record.Has(self_)) {
+    replica_.Rename(name(), places);
+    before_.reset();
+  }
+  const bool had_replica = replica_.role() != ShardReplica::Role::kOut;
+  const uint64_t term_before = replica_.term();
+  replica_.TakePlaces(places);
+  const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
+  // One that was to adopt the shard, and came too late, has a name and no replica.
+  if (!has_replica && (had_replica || (self_.life != 0 && !asks_))) LeaveShard();
+  if (replica_.term() != term_before) ForgetJoiner();
+  Count(now);
+}
+
+// What the replica held counts for nothing. It will be another one when it joins again.
+void ShardMember::LeaveShard() {
+  replica_.Leave();
+  table_.Clear();
+  self_.life = 0;
+  before_.reset();
+  copy_is_whole_ = false;
+  asks_ = false;
+  ForgetJoiner();
+}
+
+// The other replicas that the record names, or may come to name.
+std::vector<ReplicaName> ShardMember::CountedNames() const {
+  std::vector<ReplicaName> names;
+  for (const Replica& replica : tracker_.Counted()) {
+    if (NameOf(replica) != replica_.self()) names.push_back(NameOf(replica));
+  }
+  return names;
+}
+
+// Tells the primary for whom it has to wait, and forgets all others.
+void ShardMember::Count(absl::Time now) {
+  ShardPrimary* primary = replica_.primary();
+  if (primary == nullptr) return;
+  const std::vector<ReplicaName> counted = CountedNames();
+  primary->SetCounted(counted);
+  std::vector<ReplicaName> others;
+  for (const auto& [name, peer] : primary->peers()) {
+    const bool is_counted = std::find(counted.begin(), counted.end(), name) != counted.end();
+    const bool joins = joiner_.has_value() && NameOf(joiner_->replica) == name;
+    if (!is_counted && !joins) others.push_back(name);
+    if (is_counted && joins && tracker_.shard().record.Has(joiner_->replica)) joiner_.reset();
+  }
+  for (const ReplicaName& name : others) {
+    primary->RemovePeer(name);
+    heard_.erase(name);
+    probed_.erase(name);
+  }
+  for (const ReplicaName& name : counted) {
+    heard_.try_emplace(name, now);
+    if (links_.contains(name.incarnation) && !primary->peers().at(name).is_connected)
+      primary->Connected(name);
+  }
+}
+
+void ShardMember::ForgetJoiner() {
+  if (!joiner_.has_value()) return;
+  const ReplicaName name = NameOf(joiner_->replica);
+  joiner_.reset();
+  ShardPrimary* primary = replica_.primary();
+  if (primary == nullptr) return;
+  const std::vector<ReplicaName> counted = CountedNames();
+  if (std::find(counted.begin(), counted.end(), name) == counted.end()) primary->RemovePeer(name);
+}
+
+std::optional<ShardSwap> ShardMember::WantedSwap(const ConfigurationWatch& watch, absl::Time now) {
+  const StoredShard& seen = tracker_.shard();
+  if (seen.mod_revision == 0 || tracker_.state() == SwapTracker::State::kAwaitsAnswer)
+    return std::nullopt;
+  if (tracker_.state() == SwapTracker::State::kUnknown) return RenewRecord(Author(), seen);
+  const ShardRecord& record = seen.record;
+  if (record.is_initial()) {
+    if (self_.life == 0) self_.life = NewLife();
+    replica_.BeginEmpty(name());
+    return OrNothing(AdoptShard(Author(), seen, highest_term_));
+  }
+  if (before_.has_value()) {
+    if (record.Has(*before_)) return OrNothing(ResumePlace(Author(), seen, *before_));
+    // No swap can name it any more: they compare its key, which was gone before this server's present one
+    // was created.
+    if (watch.shards_revision() >= self_.create_revision) LeaveShard();
+    return std::nullopt;
+  }
+  if (!record.Has(self_)) return std::nullopt;
+  if (record.HasAsPrimary(self_)) return WantedOfPrimary(watch, now);
+  const Replica* primary = record.Find(record.primary);
+  const int64_t primary_key = watch.CreateRevision(record.primary);
+  if (primary != nullptr && primary_key == primary->create_revision) return std::nullopt;
+  return OrNothing(PromoteSelf(Author(), seen, primary_key, highest_term_));
+}
+
+std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& watch,
+                                                      absl::Time now) {
+  const StoredShard& seen = tracker_.shard();
+  // A member whose right has ended is not waited for, even if too few are left: then writes are refused,
+  // and reads go on. One that is only silent may be in a better place than this server.
+  for (const Replica& member : seen.record.in_sync) {
+    if (member.server == self_.server) continue;
+    const bool has_ended = watch.CreateRevision(self_.server) == self_.create_revision &&
+                           watch.CreateRevision(member.server) != member.create_revision;
+    if (!has_ended && !IsLost(member, now)) continue;
+    auto swap =
+        DropMember(Author(), seen, member.server, has_ended ? 1 : options_.cluster.min_in_sync);
+    if (swap.ok()) return *std::move(swap);
+  }
+  if (joiner_.has_value() && seen.record.in_sync.size() >= options_.cluster.replicas) {
+    // Another was added meanwhile, by a swap whose outcome was not known.
+    const ReplicaName joiner = NameOf(joiner_->replica);
+    ForgetJoiner();
+    SendCopy(joiner.incarnation, joiner, CopyKind::kRefused);
+  }
+  if (!serves() || !joiner_.has_value() ||
+      !(joiner_->is_whole || IsMistake(ReplicationMistake::kAddsPartOfCopy)) ||
+      !replica_.primary()->HasCaughtUp(NameOf(joiner_->replica)))
+    return std::nullopt;
+  return OrNothing(AddMember(Author(), seen, joiner_->replica));
+}
+
+// It cannot go on, or is silent.
+bool ShardMember::IsLost(const Replica& member, absl::Time now) const {
+  const auto& peers = replica_.primary()->peers();
+  const auto peer = peers.find(NameOf(member));
+  if (peer != peers.end() && peer->second.is_unfit) return true;
+  const auto heard = heard_.find(NameOf(member));
+  return heard != heard_.end() && now - heard->second > options_.backup_timeout;
+}
+
+uint64_t ShardMember::NewLife() const {
+  uint64_t life = 0;
+  while (life == 0) life = options_.random();
+  return life;
+}
+
+// --- Other servers -------------------------------------------------------------
+
+void ShardMember::LinkUp(uint64_t incarnation, absl::Time) {
+  links_.insert(incarnation);
+  ShardPrimary* primary = replica_.primary();
+  if (primary == nullptr) return;
+  for (const auto& [name, peer] : primary->peers()) {
+    if (name.incarnation == incarnation) primary->Connected(name);
+  }
+}
+
+void ShardMember::LinkDown(uint64_t incarnation, absl::Time) {
+  links_.erase(incarnation);
+  ShardPrimary* primary = replica_.primary();
+  if (primary == nullptr) return;
+  for (const auto& [name, peer] : primary->peers()) {
+    if (name.incarnation == incarnation) primary->Disconnected(name);
+  }
+  // A part of the copy may be lost.
+  if (joiner_.has_value() && joiner_->replica.incarnation == incarnation) ForgetJoiner();
+}
+
+void ShardMember::TakeAppend(const Append& append, absl::Time now) {
+  const Ack ack = replica_.TakeAppend(append);
+  if (ack.code == AckCode::kConfirmed) primary_heard_ = now;
+  if (ack.code == AckCode::kUnknownTerm) wants_read_ = true;
+  sender_.Send(append.from.incarnation, PeerMessageKind::kAck, EncodeAck(ack));
+}
+
+void ShardMember::TakeAck(const Ack& ack, absl::Time now) {
+  ShardPrimary* primary = replica_.primary();
+  if (primary == nullptr) return;
+  if (const auto heard = heard_.find(ack.from); heard != heard_.end()) heard->second = now;
+  primary->TakeAck(ack);
+  if (primary->is_deposed() || ack.code == AckCode::kUnknownTerm) wants_read_ = true;
+}
+
+void ShardMember::SendCopy(uint64_t to, const ReplicaName& joiner, CopyKind kind, uint64_t lsn,
+                           std::string bytes) {
+  sender_.Send(to, PeerMessageKind::kCopy,
+               EncodeCopyMessage(
+                   {shard_, kind, tracker_.shard().record.term, joiner, lsn, std::move(bytes)}));
+}
+
+void ShardMember::TakeCopy(const CopyMessage& message, const ConfigurationWatch& watch,
+                           absl::Time now) {
+  switch (message.kind) {
+    case CopyKind::kJoin:
+      return TakeJoin(message, watch);
+    case CopyKind::kWhole:
+      return TakeWhole(message);
+    default:
+      primary_heard_ = now;
+      return TakeOfCopy(message);
+  }
+}
+
+// Not for a primary of another term, or for a replica that counts.
+bool ShardMember::IsOfJoiner(const CopyMessage& message) const {
+  if (!serves() || message.term != tracker_.shard().record.term) return false;
+  const std::vector<ReplicaName> counted = CountedNames();
+  return std::find(counted.begin(), counted.end(), message.joiner) == counted.end();
+}
+
+void ShardMember::TakeWhole(const CopyMessage& message) {
+  if (!IsOfJoiner(message)) return;
+  if (joiner_.has_value() && NameOf(joiner_->replica) == message.joiner) {
+    joiner_->is_whole = joiner_->is_sent;
+    return;
+  }
+  // Its link was lost, and appends with it.
+  SendCopy(message.joiner.incarnation, message.joiner, CopyKind::kRefused);
+}
+
+void ShardMember::TakeJoin(const CopyMessage& message, const ConfigurationWatch& watch) {
+  const ReplicaName& name = message.joiner;
+  const StoredShard& seen = tracker_.shard();
+  if (!IsOfJoiner(message)) return;
+  if (joiner_.has_value() && NameOf(joiner_->replica) == name) {
+    // It asks again, so its copy is lost. A name is used for one copy.
+    ForgetJoiner();
+    return SendCopy(name.incarnation, name, CopyKind::kRefused);
+  }
+  if (joiner_.has_value() && joiner_->replica.incarnation != name.incarnation) return;  // busy
+  ForgetJoiner();
+  Joiner joiner;
+  for (const auto& [id, server] : watch.servers()) {
+    if (!server.record.has_value() || server.record->incarnation != name.incarnation) continue;
+    joiner.replica = {id, server.create_revision, name.incarnation, name.life};
+  }
+  if (joiner.replica.server.empty() || seen.record.Find(joiner.replica.server) != nullptr ||
+      tracker_.Counted().size() >= options_.cluster.replicas || !links_.contains(name.incarnation))
+    return;
+  joiner_ = joiner;
+  const uint64_t lsn = replica_.primary()->AddJoiner(name);
+  replica_.primary()->Connected(name);
+  table_.BeginCopy();
+  SendCopy(name.incarnation, name, CopyKind::kBegin, lsn);
+}
+
+void ShardMember::TakeOfCopy(const CopyMessage& message) {
+  if (message.joiner != name() || self_.life == 0) return;
+  if (message.kind == CopyKind::kBegin) return TakeBegin(message);
+  if (message.kind == CopyKind::kRefused) return LeaveShard();
+  if (replica_.role() != ShardReplica::Role::kJoining || copy_is_whole_) return;
+  if (message.kind == CopyKind::kChunk) {
+    if (!table_.TakeChunk(message.bytes).ok()) LeaveShard();
+    return;
+  }
+  table_.EndCopy();
+  copy_is_whole_ = true;
+  const ShardRecord& record = tracker_.shard().record;
+  if (const Replica* primary = record.Find(record.primary); primary != nullptr)
+    SendCopy(primary->incarnation, name(), CopyKind::kWhole);
+}
+
+void ShardMember::TakeBegin(const CopyMessage& message) {
+  if (message.term != tracker_.shard().record.term) {
+    wants_read_ |= message.term > tracker_.shard().record.term;
+    return LeaveShard();
+  }
+  if (replica_.role() != ShardReplica::Role::kOut) return;
+  table_.Clear();
+  replica_.BeginCopy(name(), PlacesOf(tracker_.shard().record), message.lsn);
+  copy_is_whole_ = false;
+}
+
+void ShardMember::AskToJoin(absl::Time now) {
+  const ShardRecord& record = tracker_.shard().record;
+  const bool joins = replica_.role() == ShardReplica::Role::kJoining;
+  if (!joins && replica_.role() != ShardReplica::Role::kOut) return;
+  const Replica* primary = record.Find(record.primary);
+  if (record.is_initial() || primary == nullptr || record.Find(self_.server) != nullptr ||
+      !links_.contains(primary->incarnation) || self_.create_revision == 0)
+    return;
+  if (asked_ + options_.join_interval > now) return;
+  if (joins && copy_is_whole_) {
+    asked_ = now;
+    return SendCopy(primary->incarnation, name(), CopyKind::kWhole);
+  }
+  if (joins) {
+    if (primary_heard_ + 4 * options_.join_interval > now) return;
+    LeaveShard();  // the rest of the copy will not come
+  }
+  if (self_.life == 0) self_.life = NewLife();
+  asks_ = true;
+  asked_ = now;
+  SendCopy(primary->incarnation, name(), CopyKind::kJoin);
+}
+
+void ShardMember::Pump(absl::Time now) {
+  if (before_.has_value()) return;  // the replica has no name of this incarnation yet
+  if (replica_.primary() == nullptr) return AskToJoin(now);
+  replica_.ApplyTail();
+  PumpAppends(now);
+  PumpCopy();
+}
+
+void ShardMember::PumpAppends(absl::Time now) {
+  ShardPrimary& primary = *replica_.primary();
+  if (now - greeted_ >= kProbeInterval()) {
+    primary.GreetAgain();
+    greeted_ = now;
+  }
+  for (const auto& [name, peer] : primary.peers()) {
+    while (sender_.RoomFor(name.incarnation) >= kAppendBytes) {
+      const absl::optional<Append> append = primary.NextAppend(name);
+      if (!append.has_value()) break;
+      sender_.Send(name.incarnation, PeerMessageKind::kAppend, EncodeAppend(*append));
+      probed_[name] = now;
+    }
+    absl::Time& probed = probed_.try_emplace(name, absl::InfinitePast()).first->second;
+    if (now - probed < kProbeInterval()) continue;
+    if (const absl::optional<Append> probe = primary.Probe(name); probe.has_value())
+      sender_.Send(name.incarnation, PeerMessageKind::kAppend, EncodeAppend(*probe));
+    probed = now;
+  }
+}
+
+void ShardMember::PumpCopy() {
+  if (!joiner_.has_value() || joiner_->is_sent) return;
+  const ReplicaName joiner = NameOf(joiner_->replica);
+  while (sender_.RoomFor(joiner.incarnation) >= kRoomForAppends + kCopyBytesMax) {
+    std::string chunk = table_.NextChunk();
+    if (chunk.empty()) {
+      SendCopy(joiner.incarnation, joiner, CopyKind::kEnd);
+      joiner_->is_sent = true;
+      return;
+    }
+    SendCopy(joiner.incarnation, joiner, CopyKind::kChunk, 0, std::move(chunk));
+  }
+}
+
+// --- Serving -------------------------------------------------------------------
+
+bool ShardMember::serves() const {
+  return replica_.role() == ShardReplica::Role::kPrimary && replica_.self() == name() &&
+         tracker_.IsPrimary(self_) && replica_.primary()->has_tail_applied();
+}
+
+bool ShardMember::may_decide() const {
+  return serves() && tracker_.shard().record.in_sync.size() >= options_.cluster.min_in_sync;
+}
+
+uint64_t ShardMember::Decide(std::string body, uint64_t entries) {
+  assert(may_decide());
+  return replica_.primary()->Decide(std::move(body), entries);
+}
+
+uint64_t ShardMember::commit_point() const {
+  return replica_.primary() == nullptr ? 0 : replica_.primary()->commit_point();
+}
+
+}  // namespace osprey

@@ -1,0 +1,163 @@
+// A server's part in one shard: its replica, the swaps that it wants of the shard's record, and copies
+// to and from others.
+//
+//   record, read ──Saw──> SwapTracker ──> ShardReplica: backup, primary, out
+//                            │                 │ ^
+//   WantedSwap <─────────────┘            Pump │ │ TakeAppend, TakeAck, TakeCopy
+//      what is missing: a primary, members,    v │
+//      one member less                        the other servers
+//
+//   wants                      when
+//   to adopt the shard         it is new
+//   to resume its place        the record names an earlier incarnation, whose memory this server has
+//   to be promoted             it is a member, and the key of the primary's server is gone
+//   to drop a member           as primary: it cannot go on, was silent for too long, or its server
+//                              has a new incarnation
+//   to add a joiner            as primary: it has the copy, and all that is committed
+//   to renew the record        a swap has an unknown outcome
+//
+// Rules:
+//
+// - A joiner that has the whole copy gives it up only after a record of a later term, or if the primary of
+//   this term refuses its name. *Else* a swap that is under way adds a replica that holds nothing.
+// - A replica that was given up never comes back under its name.
+//
+// Thread rule: one thread. Time is that of the server's lease clock.
+
+#ifndef OSPREY_SERVER_CLUSTER_MEMBER_SHARD_MEMBER_H_
+#define OSPREY_SERVER_CLUSTER_MEMBER_SHARD_MEMBER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/cluster/configuration/cluster_keys.h"
+#include "server/cluster/configuration/cluster_record.h"
+#include "server/cluster/configuration/configuration_watch.h"
+#include "server/cluster/configuration/shard_record.h"
+#include "server/cluster/configuration/shard_swaps.h"
+#include "server/cluster/configuration/swap_tracker.h"
+#include "server/cluster/etcd/etcd_store.h"
+#include "server/cluster/member/replica_host.h"
+#include "server/cluster/replication/replication_messages.h"
+#include "server/cluster/replication/shard_replica.h"
+
+namespace osprey {
+
+struct ShardMemberOptions {
+  ClusterKeys keys;
+  ClusterRecord cluster;
+  std::string server;  // its ID
+  // A member that has not answered for so long is dropped.
+  absl::Duration backup_timeout = absl::Seconds(1);
+  // A joiner that has heard nothing for so long asks again.
+  absl::Duration join_interval = absl::Milliseconds(500);
+  std::function<uint64_t()> random;  // 64 bits. Required.
+};
+
+class ShardMember {
+ public:
+  // Both outlive this.
+  ShardMember(uint32_t shard, ShardMemberOptions options, ReplicaTable& table, PeerSender& sender);
+
+  // --- This server has a new incarnation; or its key in the store was created, at this revision (0: not
+  // yet). What the replica held under the last one is a tail, until it has resumed its place.
+  void SetServer(int64_t create_revision, uint64_t incarnation);
+
+  // --- The record
+  void Saw(const StoredShard& seen, absl::Time now);
+  // Nothing: nothing is to be changed, or an answer is awaited. REQUIRES: the server has its right.
+  std::optional<ShardSwap> WantedSwap(const ConfigurationWatch& watch, absl::Time now);
+  void BeginSwap(const ShardSwap& swap);
+  absl::Status TakeAnswer(const TransactionResult& result, size_t place, absl::Time now);
+
+  // --- Other servers
+  void LinkUp(uint64_t incarnation, absl::Time now);
+  void LinkDown(uint64_t incarnation, absl::Time now);
+  void TakeAppend(const Append& append, absl::Time now);
+  void TakeAck(const Ack& ack, absl::Time now);
+  void TakeCopy(const CopyMessage& message, const ConfigurationWatch& watch, absl::Time now);
+  // Sends what is due.
+  void Pump(absl::Time now);
+
+  // --- Serving
+  // This is the shard's primary, and has applied its tail. The right of the server is another matter.
+  bool serves() const;
+  // Writes may be decided: it serves, and enough members are in sync.
+  bool may_decide() const;
+  // REQUIRES: may_decide(). Returns the lsn with which the group is committed.
+  uint64_t Decide(std::string body, uint64_t entries);
+  uint64_t commit_point() const;
+  // The owner has applied what was decided, up to this lsn.
+  void MarkApplied(uint64_t lsn) { replica_.MarkApplied(lsn); }
+
+  // The record has changed, as others say: it should be read soon. Once for each time.
+  bool TakeWantsRead() { return std::exchange(wants_read_, false); }
+
+  const ShardReplica& replica() const { return replica_; }
+  const StoredShard& record() const { return tracker_.shard(); }
+
+ private:
+  // A replica that joins, at the primary.
+  struct Joiner {
+    Replica replica;
+    bool is_sent = false;   // all of the copy
+    bool is_whole = false;  // it says so
+  };
+
+  ShardAuthor Author() const;
+  void TakeRecord(absl::Time now);
+  void Count(absl::Time now);
+  void LeaveShard();
+  std::vector<ReplicaName> CountedNames() const;
+  uint64_t NewLife() const;
+  void ForgetJoiner();
+  std::optional<ShardSwap> WantedOfPrimary(const ConfigurationWatch& watch, absl::Time now);
+  bool IsLost(const Replica& member, absl::Time now) const;
+  bool IsOfJoiner(const CopyMessage& message) const;
+  void TakeJoin(const CopyMessage& message, const ConfigurationWatch& watch);
+  void TakeWhole(const CopyMessage& message);
+  void TakeOfCopy(const CopyMessage& message);
+  void TakeBegin(const CopyMessage& message);
+  void AskToJoin(absl::Time now);
+  void PumpAppends(absl::Time now);
+  void PumpCopy();
+  void SendCopy(uint64_t to, const ReplicaName& joiner, CopyKind kind, uint64_t lsn = 0,
+                std::string bytes = "");
+  ReplicaName name() const { return {self_.incarnation, self_.life}; }
+
+  const uint32_t shard_;
+  const ShardMemberOptions options_;
+  ReplicaTable& table_;
+  PeerSender& sender_;
+  Replica self_;                   // life 0: this server has no replica
+  std::optional<Replica> before_;  // the replica's name in the record, of an earlier incarnation
+  ShardReplica replica_;
+  SwapTracker tracker_;
+  uint64_t highest_term_ = 0;
+  bool wants_read_ = false;
+  std::set<uint64_t> links_;  // incarnations to which there is one
+
+  // At a primary.
+  std::map<ReplicaName, absl::Time> heard_;   // of each peer, last
+  std::map<ReplicaName, absl::Time> probed_;  // and asked
+  std::optional<Joiner> joiner_;
+  absl::Time greeted_ = absl::InfinitePast();
+
+  // At a joiner.
+  bool asks_ = false;  // its name was sent to a primary
+  bool copy_is_whole_ = false;
+  absl::Time asked_ = absl::InfinitePast();
+  absl::Time primary_heard_ = absl::InfinitePast();
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_CLUSTER_MEMBER_SHARD_MEMBER_H_

@@ -1,0 +1,49 @@
+// Mistakes on purpose, for tests. In production IsMistake is constant, and the compiler removes them.
+//
+// The library is built twice (BUILD): `replication`, and for tests `replication_hooked`, with
+// OSPREY_REPLICATION_TEST_HOOKS. replication_simulation_test finds each mistake.
+
+#ifndef OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_
+#define OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_
+
+#include <cstdint>
+
+namespace osprey {
+
+enum class ReplicationMistake : uint8_t {
+  kNone,
+  // A backup (shard_backup.h).
+  kTakesLowerTerm,
+  kDropsPendingEagerly,  // when it hears of a new term
+  kAppliesUnconfirmed,   // the commit point covers groups of earlier terms
+  kSameLsnIsSameGroup,   // whatever its term
+  kAppliesAtOnce,        // before the commit point passes a group
+  // A primary (shard_primary.h).
+  kServesBeforeTail,    // before the tail is committed
+  kDropsTail,           // a new primary forgets what it has pending
+  kCommitsTailAlone,    // without the other members
+  kAddsBehind,          // a joiner that has what is applied, and not all that is committed
+  kAddsAheadOfMembers,  // … whose copy has what a member has not applied
+  kDiscardsEarly,       // applied groups that a member has not applied
+  kJoinsWithGap,        // a joiner's appends begin behind those pending when its copy began
+  // A member (server/cluster/member).
+  kAnswersWithoutRight,
+  kAddsPartOfCopy,    // a joiner that has not said that its copy is whole
+  kSwapsBeforeReads,  // tries a swap again before it reads what has changed
+};
+
+#ifdef OSPREY_REPLICATION_TEST_HOOKS
+
+// Process-wide, for tests of one thread.
+inline ReplicationMistake active_mistake = ReplicationMistake::kNone;
+inline bool IsMistake(ReplicationMistake mistake) { return active_mistake == mistake; }
+
+#else
+
+constexpr bool IsMistake(ReplicationMistake) { return false; }
+
+#endif
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_

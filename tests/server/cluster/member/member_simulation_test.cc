@@ -1,0 +1,62 @@
+// A cluster's servers under faults. Claim: what clients have seen as done stays, in its order, each write
+// is made once, and the cluster is whole again when the faults end.
+
+#include <cstdint>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "server/cluster/replication/test_hooks.h"
+#include "tests/server/cluster/member/member_world.h"
+
+namespace osprey {
+namespace {
+
+void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas) {
+  uint64_t acknowledged = 0, reads = 0, terms = 0, faults = 0, lost = 0;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    MemberWorld world(seed, replicas);
+    ASSERT_EQ(world.Run(absl::Seconds(60), absl::Seconds(30)), "") << "seed " << seed;
+    acknowledged += world.stats().acknowledged;
+    reads += world.stats().reads;
+    terms += world.stats().terms;
+    faults += world.stats().faults;
+    lost += world.stats().lost_all;
+  }
+  const uint64_t seeds = last - first + 1;
+  EXPECT_GT(acknowledged, 200 * seeds);
+  EXPECT_GT(terms, 4 * seeds);
+  EXPECT_LE(lost, seeds / 20);
+  testing::Test::RecordProperty("acknowledged", static_cast<int>(acknowledged));
+  testing::Test::RecordProperty("reads", static_cast<int>(reads));
+  testing::Test::RecordProperty("terms", static_cast<int>(terms));
+  testing::Test::RecordProperty("faults", static_cast<int>(faults));
+  testing::Test::RecordProperty("lost", static_cast<int>(lost));
+}
+
+TEST(MemberSimulationTest, TwoReplicas) { RunSeeds(1, 60, 2); }
+TEST(MemberSimulationTest, ThreeReplicas) { RunSeeds(1, 60, 3); }
+
+class MemberMistakesTest : public testing::TestWithParam<ReplicationMistake> {
+ protected:
+  ~MemberMistakesTest() override { active_mistake = ReplicationMistake::kNone; }
+};
+
+TEST_P(MemberMistakesTest, IsFound) {
+  active_mistake = GetParam();
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    MemberWorld world(seed, 2 + seed % 2);
+    if (!world.Run(absl::Seconds(60), absl::Seconds(30)).empty()) {
+      RecordProperty("seed", static_cast<int>(seed));
+      return;
+    }
+  }
+  ADD_FAILURE() << "no seed has found it";
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, MemberMistakesTest,
+                         testing::Values(ReplicationMistake::kAnswersWithoutRight,
+                                         ReplicationMistake::kAddsPartOfCopy,
+                                         ReplicationMistake::kSwapsBeforeReads));
+
+}  // namespace
+}  // namespace osprey

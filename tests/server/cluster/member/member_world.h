@@ -1,0 +1,168 @@
+// Three servers of a cluster, etcd, the links between them and clients, in virtual time. Their members are
+// those that ship; etcd is a model, whose calls are late and lost.
+//
+//   faults   servers that stop for seconds and go on, or lose their memory and come back; servers that etcd
+//            or another server does not reach; etcd down; clocks that gain and lose a tenth
+//   clients  write and read at whatever server says that it serves
+//
+// A shard is one register: the history of its writes.
+
+#ifndef OSPREY_TESTS_SERVER_CLUSTER_MEMBER_MEMBER_WORLD_H_
+#define OSPREY_TESTS_SERVER_CLUSTER_MEMBER_MEMBER_WORLD_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/cluster/member/cluster_member.h"
+#include "server/cluster/member/replica_host.h"
+#include "tests/server/cluster/right/model_store.h"
+#include "tests/support/split_mix64.h"
+
+namespace osprey {
+
+// The table of one register.
+class RegisterTable : public ReplicaTable {
+ public:
+  absl::Status Reserve(const ReplicatedGroup& group) override;
+  void Release(const ReplicatedGroup& group) override;
+  void Apply(const ReplicatedGroup& group) override;
+  void Clear() override;
+  void BeginCopy() override { copies_ = true; }
+  std::string NextChunk() override;
+  absl::Status TakeChunk(absl::string_view chunk) override;
+  void EndCopy() override {}
+
+  std::vector<uint64_t> Writes() const;
+
+ private:
+  std::vector<std::pair<uint64_t, uint64_t>> writes_;  // {lsn, write}
+  uint64_t applied_ = 0;                               // lsn
+  bool copies_ = false;
+};
+
+struct MemberWorldStats {
+  uint64_t acknowledged = 0;
+  uint64_t reads = 0;
+  uint64_t terms = 0;
+  uint64_t joins = 0;
+  uint64_t faults = 0;
+  bool lost_all = false;  // a shard's record came to name only replicas that have lost their memory
+};
+
+class MemberWorld {
+ public:
+  static constexpr int kServers = 3;
+  static constexpr uint32_t kShards = 2;
+
+  explicit MemberWorld(uint64_t seed, uint32_t replicas);
+
+  // Empty, or what is wrong. With faults for so long, and then without until all shards are whole.
+  std::string Run(absl::Duration with_faults, absl::Duration to_recover);
+  const MemberWorldStats& stats() const { return stats_; }
+
+ private:
+  struct Message {
+    absl::Time arrives;
+    uint64_t to = 0;  // incarnation
+    PeerMessageKind kind = PeerMessageKind::kAppend;
+    std::string body;
+  };
+  struct Call {
+    absl::Time executed;  // at the store; InfiniteFuture: never
+    absl::Time answered;  // InfiniteFuture: never
+    absl::Time sent_by_clock;
+    absl::Time gives_up;
+    StoreCall call;
+    bool is_done = false;
+    TransactionResult result;
+    RangeAnswer read;
+  };
+  // One way, from a server to another's incarnation.
+  struct Link {
+    uint64_t from = 0;
+    uint64_t to = 0;  // 0: there is no link
+    std::deque<Message> messages;
+    absl::Time retry = absl::InfinitePast();
+  };
+  class Sender : public PeerSender {
+   public:
+    Sender(MemberWorld& world, int from) : world_(world), from_(from) {}
+    uint64_t RoomFor(uint64_t incarnation) const override;
+    void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override;
+
+   private:
+    MemberWorld& world_;
+    const int from_;
+  };
+  struct Pending {
+    uint32_t shard = 0;
+    uint64_t lsn = 0;
+    uint64_t term = 0;
+  };
+  struct Server {
+    Server(MemberWorld& world, int number);
+    Sender sender;
+    RegisterTable tables[kShards];
+    std::unique_ptr<ClusterMember> member;
+    std::optional<Call> renewal, call;
+  };
+  struct Machine {
+    std::unique_ptr<Server> server;  // null: it has crashed
+    absl::Time clock = absl::UnixEpoch();
+    int64_t clock_percent = 100;
+    absl::Time paused_until = absl::InfinitePast();
+    absl::Time restarts = absl::InfinitePast();
+    absl::Time cut_from_store_until = absl::InfinitePast();
+    Link links[kServers];
+  };
+
+  absl::Time now() const { return now_; }
+  bool IsPaused(int at) const { return now_ < machines_[at].paused_until; }
+  bool IsCut(int a, int b) const { return now_ < cut_until_[a][b]; }
+  bool IsCutFromStore(int at) const {
+    return now_ < machines_[at].cut_from_store_until || now_ < store_down_until_;
+  }
+  std::string Step();
+  bool HaveOtherCopies(int at) const;
+  void Fault();
+  void RunStore(int at);
+  void Execute(Call& call);
+  Call NewCall(int at, StoreCall call);
+  void RunLinks(int at);
+  std::string Deliver(int from, int to);
+  std::string RunClients(int at);
+  std::string Write(int at, uint32_t shard);
+  std::string Settle(int at, uint32_t shard);
+  std::string See(uint32_t shard, const std::vector<uint64_t>& writes);
+  bool IsWhole(uint32_t shard) const;
+  bool IsLost(uint32_t shard) const;
+  std::string Describe() const;
+
+  SplitMix64 random_;
+  const ClusterKeys keys_{"/osprey/test/"};
+  ClusterRecord cluster_;
+  ModelStore store_;
+  std::vector<Call> late_;  // transactions whose callers do not wait any more
+  absl::Time now_ = absl::UnixEpoch();
+  absl::Time next_fault_ = absl::UnixEpoch();
+  absl::Time faults_end_ = absl::InfiniteFuture();
+  absl::Time store_down_until_ = absl::InfinitePast();
+  absl::Time cut_until_[kServers][kServers];
+  Machine machines_[kServers];
+  uint64_t invoked_[kShards] = {};
+  std::vector<uint64_t> seen_[kShards];
+  std::set<uint64_t> crashed_;  // lives of replicas
+  MemberWorldStats stats_;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_SERVER_CLUSTER_MEMBER_MEMBER_WORLD_H_

@@ -1,0 +1,204 @@
+// A primary and its members, step by step: who is waited for while a swap is under way.
+
+#include "server/cluster/member/shard_member.h"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "server/cluster/configuration/configuration_watch.h"
+#include "server/cluster/replication/replication_messages.h"
+#include "server/cluster/right/server_record.h"
+#include "tests/server/cluster/member/member_world.h"
+#include "tests/server/cluster/right/model_store.h"
+
+namespace osprey {
+namespace {
+
+constexpr uint64_t kIncarnations[] = {11, 12, 13};
+
+ClusterRecord Cluster() {
+  ClusterRecord cluster;
+  cluster.id = 7;
+  cluster.shards = 1;
+  cluster.replicas = 3;
+  cluster.min_in_sync = 1;
+  cluster.hash_seed = 1;
+  cluster.shard_bytes = kShardBytesMin;
+  return cluster;
+}
+
+// Three servers, of which the first adopts the shard. Messages wait until they are delivered.
+class ShardMemberTest : public testing::Test {
+ protected:
+  struct Node : public PeerSender {
+    Node(ShardMemberTest& test, int number)
+        : member(0,
+                 {.keys = test.keys_,
+                  .cluster = Cluster(),
+                  .server = Id(number),
+                  .random = [&test] { return ++test.lives_; }},
+                 table, *this) {}
+    uint64_t RoomFor(uint64_t) const override { return 64 << 20; }
+    void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override {
+      sent.push_back({incarnation, {kind, std::move(bytes)}});
+    }
+    RegisterTable table;
+    std::deque<std::pair<uint64_t, std::pair<PeerMessageKind, std::string>>> sent;
+    ShardMember member;
+  };
+
+  ShardMemberTest() : watch_(keys_, 1) {
+    store_.Execute(CreateCluster(keys_, Cluster()));
+    for (int i = 0; i < 3; ++i) {
+      Transaction creation;
+      creation.operations = {StoreOperation::Put(
+          keys_.Server(Id(i)), EncodeServerRecord({kIncarnations[i], {"shm:///x"}, 0}))};
+      const TransactionResult created = store_.Execute(creation);
+      nodes_[i].member.SetServer(created.header.revision, kIncarnations[i]);
+      for (const uint64_t other : kIncarnations) {
+        if (other != kIncarnations[i]) nodes_[i].member.LinkUp(other, now_);
+      }
+    }
+    ReadAll();
+    Swap(0);
+    EXPECT_TRUE(nodes_[0].member.serves());
+    ReadAll();
+  }
+
+  static std::string Id(int number) { return std::string(1, static_cast<char>('a' + number)); }
+
+  void ReadAll() {
+    watch_.TakeServers(store_.Range(watch_.ServersRange()));
+    const StoreRange range = watch_.ShardsRange();
+    watch_.TakeShards(range, store_.Range(range));
+    for (Node& node : nodes_) node.member.Saw(*watch_.Shard(0), now_);
+  }
+  // The swap that a server wants, begun and not sent.
+  Transaction Begin(int at) {
+    const std::optional<ShardSwap> swap = nodes_[at].member.WantedSwap(watch_, now_);
+    EXPECT_TRUE(swap.has_value());
+    nodes_[at].member.BeginSwap(*swap);
+    return SwapTransaction(keys_, {*swap});
+  }
+  void Swap(int at) {
+    EXPECT_TRUE(nodes_[at].member.TakeAnswer(store_.Execute(Begin(at)), 0, now_).ok());
+  }
+  // Delivers messages until there are none, but for those to `silent`.
+  void Exchange(int silent = -1) {
+    for (int round = 0; round < 50; ++round) {
+      now_ += absl::Milliseconds(20);
+      for (Node& node : nodes_) node.member.Pump(now_);
+      for (int from = 0; from < 3; ++from) {
+        while (!nodes_[from].sent.empty()) {
+          const auto [incarnation, message] = nodes_[from].sent.front();
+          nodes_[from].sent.pop_front();
+          const int to = static_cast<int>(incarnation - kIncarnations[0]);
+          if (to != silent && from != silent) Take(to, message.first, message.second);
+        }
+      }
+    }
+  }
+  void Take(int to, PeerMessageKind kind, const std::string& bytes) {
+    ShardMember& member = nodes_[to].member;
+    if (kind == PeerMessageKind::kAppend) member.TakeAppend(*DecodeAppend(bytes), now_);
+    if (kind == PeerMessageKind::kAck) member.TakeAck(*DecodeAck(bytes), now_);
+    if (kind == PeerMessageKind::kCopy) member.TakeCopy(*DecodeCopyMessage(bytes), watch_, now_);
+  }
+  uint64_t Decide() {
+    const uint64_t write = ++writes_;
+    return nodes_[0].member.Decide(
+        std::string(reinterpret_cast<const char*>(&write), sizeof(write)), 1);
+  }
+  void Join() {
+    Exchange();
+    Swap(0);
+    ReadAll();
+  }
+
+  const ClusterKeys keys_{"/osprey/test/"};
+  ModelStore store_;
+  ConfigurationWatch watch_;
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t lives_ = 0;
+  uint64_t writes_ = 0;
+  Node nodes_[3] = {{*this, 0}, {*this, 1}, {*this, 2}};
+};
+
+TEST_F(ShardMemberTest, AJoinerIsWaitedForBeforeTheSwapIsSent) {
+  Exchange();
+  const Transaction addition = Begin(0);
+  const uint64_t lsn = Decide();
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  // Without an answer it goes on waiting.
+  EXPECT_TRUE(nodes_[0].member.TakeAnswer({}, 0, now_).ok());
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  Exchange();
+  EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
+  store_.Execute(addition);
+  ReadAll();
+  EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 2u);
+}
+
+TEST_F(ShardMemberTest, ADroppedMemberIsWaitedForUntilTheRecordIsKnown) {
+  Join();
+  ASSERT_EQ(nodes_[0].member.record().record.in_sync.size(), 2u);
+  const int silent = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  const uint64_t lsn = Decide();
+  now_ += absl::Seconds(2);
+  Exchange(silent);
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  const Transaction removal = Begin(0);
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  const TransactionResult result = store_.Execute(removal);
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  EXPECT_TRUE(nodes_[0].member.TakeAnswer(result, 0, now_).ok());
+  EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
+}
+
+TEST_F(ShardMemberTest, AMemberIsPromotedWhenThePrimarysKeyIsGone) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  EXPECT_FALSE(nodes_[backup].member.WantedSwap(watch_, now_).has_value());
+  Transaction removal;
+  removal.operations = {StoreOperation::Delete(keys_.Server(Id(0)))};
+  store_.Execute(removal);
+  ReadAll();
+  Swap(backup);
+  EXPECT_TRUE(nodes_[backup].member.serves());
+  ReadAll();
+  EXPECT_FALSE(nodes_[0].member.serves());
+  EXPECT_EQ(nodes_[0].member.replica().role(), ShardReplica::Role::kOut);
+}
+
+TEST_F(ShardMemberTest, AServerWithANewIncarnationResumesItsPlace) {
+  Join();
+  Decide();
+  Exchange();
+  const uint64_t life = nodes_[0].member.replica().self().life;
+  Transaction renewal;
+  renewal.operations = {StoreOperation::Delete(keys_.Server(Id(0)))};
+  store_.Execute(renewal);
+  renewal.operations = {
+      StoreOperation::Put(keys_.Server(Id(0)), EncodeServerRecord({21, {"shm:///x"}, 0}))};
+  nodes_[0].member.SetServer(0, 21);
+  EXPECT_FALSE(nodes_[0].member.serves());
+  nodes_[0].member.SetServer(store_.Execute(renewal).header.revision, 21);
+  ReadAll();
+  Swap(0);  // its place
+  EXPECT_EQ(nodes_[0].member.record().record.primary, "");
+  EXPECT_FALSE(nodes_[0].member.serves());
+  Swap(0);  // and the shard, since it has no primary
+  EXPECT_EQ(nodes_[0].member.record().record.primary, "a");
+  EXPECT_EQ(nodes_[0].member.replica().self().incarnation, 21u);
+  EXPECT_EQ(nodes_[0].member.replica().self().life, life);
+}
+
+}  // namespace
+}  // namespace osprey
