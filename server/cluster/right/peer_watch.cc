@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "server/cluster/right/lease_time.h"
+#include "rdma/lease_time.h"
 
 namespace osprey {
 

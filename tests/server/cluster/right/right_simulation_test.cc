@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/cluster/right/lease_time.h"
+#include "rdma/lease_time.h"
 #include "server/cluster/right/peer_watch.h"
 #include "server/cluster/right/serving_right.h"
 #include "tests/server/cluster/right/model_store.h"
