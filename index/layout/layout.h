@@ -7,6 +7,8 @@
 //   |               | for the deepest)       |        |        |lines   |        |           |
 //   +---------------+------------------------+--------+--------+------- … -------+-----------+
 //
+// The header's page also has the serving record of a cluster (serving_record.h).
+//
 // Units of the index and pages of items share the space behind the directory. Units are taken from
 // the bottom, pages from the top, and what one gives back the other may take.
 //

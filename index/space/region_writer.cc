@@ -39,6 +39,14 @@ void StoreFirstWord(uint64_t& word, uint64_t value) {
   StoreUnobserved(word, value);
 }
 
+// An exchange is visible when it returns: unlike a store it does not wait in a store buffer. It is
+// sequentially consistent, so it also comes before every later exchange, load and store of this
+// thread.
+void StoreFirstWordVisibly(uint64_t& word, uint64_t value) {
+  ObserveFirstWord();
+  std::atomic_ref<uint64_t>(word).exchange(value, std::memory_order_seq_cst);
+}
+
 // `from` need not be aligned.
 [[gnu::always_inline]] inline void StoreWords(uint64_t* to, const std::byte* from, size_t count) {
   const auto store = [&](size_t i) {
@@ -126,12 +134,7 @@ void RegionWriter::Begin(uint64_t offset, uint32_t version, uint32_t tag) {
 
 void RegionWriter::BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag) {
   assert(!IsBeingWritten(version));
-  ObserveFirstWord();
-  // An exchange is visible when it returns: unlike a store it does not wait in a store buffer. It
-  // is sequentially consistent, so it also comes before every later exchange, load and store of
-  // this thread.
-  std::atomic_ref<uint64_t>(*WordsAt(offset, 1))
-      .exchange(HeaderWord(version | 1, tag), std::memory_order_seq_cst);
+  StoreFirstWordVisibly(*WordsAt(offset, 1), HeaderWord(version | 1, tag));
 }
 
 void RegionWriter::Store(uint64_t offset, uint64_t word) { StoreWord(*WordsAt(offset, 1), word); }
@@ -152,6 +155,13 @@ void RegionWriter::Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_
   uint64_t* const header = WordsAt(offset, kHeaderWords);
   StoreWord(header[kChecksumWord], checksum);
   StoreFirstWord(header[0], HeaderWord(version, tag));
+}
+
+void RegionWriter::SealVisibly(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum) {
+  assert(!IsBeingWritten(version));
+  uint64_t* const header = WordsAt(offset, kHeaderWords);
+  StoreWord(header[kChecksumWord], checksum);
+  StoreFirstWordVisibly(header[0], HeaderWord(version, tag));
 }
 
 void RegionWriter::WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents) {

@@ -155,6 +155,9 @@ class RegionWriter {
   void Store(uint64_t offset, ByteSpan bytes);
   void Store(uint64_t offset, uint64_t word);
   void Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum);
+  // As Seal, but when it returns every reader fetches this record, and a clock read that follows is
+  // after that.
+  void SealVisibly(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum);
   // Writes a whole record. `contents` consists of whole words.
   void WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents);
   // The same, for an existing record with this tag that differs from `contents` only in `count`

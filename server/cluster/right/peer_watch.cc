@@ -4,7 +4,7 @@
 #include <cassert>
 #include <utility>
 
-#include "server/cluster/right/lease_time.h"
+#include "rdma/lease_time.h"
 
 namespace osprey {
 

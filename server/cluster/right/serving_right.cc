@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "server/cluster/right/lease_time.h"
+#include "rdma/lease_time.h"
 
 namespace osprey {
 

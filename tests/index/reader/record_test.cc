@@ -14,10 +14,12 @@
 #include "index/layout/hash.h"
 #include "index/layout/item.h"
 #include "index/layout/layout.h"
+#include "index/layout/serving_record.h"
 #include "index/layout/test_hooks.h"
 #include "index/segments/directory.h"
 #include "index/segments/line_editor.h"
 #include "index/space/region_writer.h"
+#include "index/writer/serving_record_writer.h"
 #include "tests/index/index_test_util.h"
 
 namespace osprey::index {
@@ -180,6 +182,19 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
             "1200000002000000 21d14f4f3321a96f 0100000402000000 0200000403000000 "
             "0000000000000000");
+}
+
+TEST(LayoutTest, ServingRecordHasTheseBytes) {
+  RegionMemory memory(1 << 20);
+  ServingRecordWriter writer(memory.span(), kTestIncarnation);
+  const ServingState state{0x0102030405, 7, 9, 0xabcd, 0x8000000000000005};
+  writer.Write(state);
+  const std::vector<std::byte> bytes = ReadRegion(memory.data(), 64, 64);
+  EXPECT_EQ(Hex(bytes),
+            "0200000003000000 5aabec45854995ef 0504030201000000 0700000000000000 "
+            "0900000000000000 cdab000000000000 0500000000000080 0000000000000000");
+  ASSERT_TRUE(ReadServingRecord(bytes, kTestIncarnation).has_value());
+  EXPECT_EQ(*ReadServingRecord(bytes, kTestIncarnation), state);
 }
 
 TEST(LayoutTest, NoGenerationIsTheTagOfAnItem) {

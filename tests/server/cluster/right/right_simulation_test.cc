@@ -12,9 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/cluster/right/lease_time.h"
+#include "rdma/lease_time.h"
 #include "server/cluster/right/peer_watch.h"
 #include "server/cluster/right/serving_right.h"
+#include "tests/server/cluster/right/drifting_clock.h"
 #include "tests/server/cluster/right/model_store.h"
 #include "tests/support/split_mix64.h"
 
@@ -31,20 +32,6 @@ enum class Mistake {
 
 constexpr char kServerKey[] = "/osprey/test/servers/a";
 constexpr absl::Duration kTtl() { return absl::Milliseconds(3000); }
-
-// Of a machine: it runs up to a tenth too fast or too slow, and that may change.
-class DriftingClock {
- public:
-  void Pass(absl::Duration time, SplitMix64& random) {
-    if (random.Chance(2)) percent_ = 90 + static_cast<int64_t>(random.Below(21));
-    now_ += time * percent_ / 100;
-  }
-  absl::Time now() const { return now_; }
-
- private:
-  absl::Time now_ = absl::UnixEpoch();
-  int64_t percent_ = 100;
-};
 
 // A request on its way.
 struct Call {
