@@ -36,10 +36,10 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/common/buffer_pool.h"
-#include "client/engine/backoff.h"
 #include "client/engine/greeting.h"
 #include "client/engine/session.h"
 #include "client/read/partition_maps.h"
+#include "rdma/backoff.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 
@@ -135,7 +135,7 @@ class Connection {
   const Session& session_;
   const ConnectionOptions options_;
   Greeting greeting_;
-  Backoff backoff_;
+  rdma::Backoff backoff_;
 
   State state_ = State::kIdle;
   bool closing_ = false;

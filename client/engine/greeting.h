@@ -28,7 +28,7 @@ namespace osprey::client {
 
 struct ConnectionOptions {
   std::string uri;
-  // The pause before the first attempt after a loss, and the longest one (backoff.h).
+  // The pause before the first attempt after a loss, and the longest one (rdma/backoff.h).
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
   uint64_t seed = 1;

@@ -1,10 +1,10 @@
 // The pauses between attempts to connect.
 //
 // Each pause is twice the one before, up to a last one. It is shortened by up to a half at random,
-// so that clients of one server do not retry in step. The time of a failed attempt counts as pause.
+// so that the peers of one server do not retry in step. The time of a failed attempt counts as pause.
 
-#ifndef OSPREY_CLIENT_ENGINE_BACKOFF_H_
-#define OSPREY_CLIENT_ENGINE_BACKOFF_H_
+#ifndef OSPREY_RDMA_BACKOFF_H_
+#define OSPREY_RDMA_BACKOFF_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 #include "absl/time/time.h"
 
-namespace osprey::client {
+namespace osprey::rdma {
 
 // Not thread-safe. No clock: time is an argument.
 class Backoff {
@@ -54,6 +54,6 @@ class Backoff {
   absl::Time attempted_at_ = absl::InfiniteFuture();
 };
 
-}  // namespace osprey::client
+}  // namespace osprey::rdma
 
-#endif  // OSPREY_CLIENT_ENGINE_BACKOFF_H_
+#endif  // OSPREY_RDMA_BACKOFF_H_
