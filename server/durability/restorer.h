@@ -38,9 +38,6 @@ class Restorer {
   void GrowFor(absl::string_view key, const index::SegmentDepths& depths);
   void EndCheckpoint() { loads_checkpoint_.store(false, std::memory_order_relaxed); }
 
-  // Why no table has such a key; empty if one may.
-  static absl::string_view WhyImpossible(uint64_t version, uint64_t expiry_ns);
-
   // Prefetches the memory that Put reads first.
   void Prefetch(absl::string_view key) const;
   // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.
