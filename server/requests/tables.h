@@ -174,7 +174,6 @@ class Tables {
   // does. A backup's partitions do not: maintenance does nothing else to their keys. REQUIRES: this
   // thread holds no lock.
   void SetDecides(uint32_t partition, bool decides) { Lock(partition)->SetDecides(decides); }
-  bool decides(uint32_t partition) { return Lock(partition)->decides(); }
 
   // The clock of `options`, by which keys expire.
   absl::Time ServerTime() const { return clock_(); }

@@ -1,7 +1,8 @@
 // Mistakes on purpose, for tests. In production IsMistake is constant, and the compiler removes them.
 //
 // The library is built twice (BUILD): `replication`, and for tests `replication_hooked`, with
-// OSPREY_REPLICATION_TEST_HOOKS. replication_simulation_test finds each mistake.
+// OSPREY_REPLICATION_TEST_HOOKS. replication_simulation_test finds each mistake of the
+// shard, the tests of tests/server/cluster/table those of the table.
 
 #ifndef OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_
 #define OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_

@@ -25,7 +25,7 @@ namespace {
 
 using wal::EntryKind;
 
-// About; expiries are multiples of 64 Ki ns.
+// About: an expiry is a multiple of 64 Ki ns.
 constexpr uint64_t kSecondNs = 15259 << 16;
 
 constexpr uint64_t kLastVersion = (uint64_t{1} << 47) + 1000;
@@ -243,6 +243,46 @@ TEST(TableReplicaTest, WhatIsReservedIsAppliedInAFullMemory) {
     EXPECT_EQ(one.tables->stats().evictions + one.tables->stats().expiries, 0u);
   }
   EXPECT_GT(refused, 1000u);
+}
+
+struct Decisions {
+  uint64_t evictions = 0, expiries = 0;
+};
+
+// Of a backup whose memory is nearly full, and whose keys expire.
+Decisions DecisionsOfBackup() {
+  Fixture one(1 << 20, /*evict=*/true);
+  uint64_t version = 0;
+  const auto put = [&] {
+    ++version;
+    const std::string key = absl::StrCat("key", version);
+    const uint64_t expiry_ns = version % 8 == 0 ? 3601 * kSecondNs : 0;
+    if (!one.Reserve({PutOf(key, std::string(2000, 'v'), version, expiry_ns)}).ok()) return false;
+    one.Apply();
+    return true;
+  };
+  while (put()) {
+  }
+  one.now += absl::Hours(2);
+  for (int i = 0; i < 100; ++i) {
+    const LockedTable table = one.tables->Lock(0);
+    (void)table->GrowStep(one.now);
+    (void)table->SweepStep(one.now);
+    (void)table->EvictStep(one.now);
+  }
+  const index::TableStats stats = one.tables->stats();
+  return {stats.evictions, stats.expiries};
+}
+
+TEST(TableReplicaTest, ABackupEvictsNothingAndEndsNoExpiredKey) {
+  Decisions decisions = DecisionsOfBackup();
+  EXPECT_EQ(decisions.evictions, 0u);
+  EXPECT_EQ(decisions.expiries, 0u);
+  active_mistake = ReplicationMistake::kBackupDecides;
+  decisions = DecisionsOfBackup();
+  active_mistake = ReplicationMistake::kNone;
+  EXPECT_GT(decisions.evictions, 0u);
+  EXPECT_GT(decisions.expiries, 0u);
 }
 
 TEST(TableReplicaDeathTest, APutBehindAPendingDeletionNeedsAPlace) {

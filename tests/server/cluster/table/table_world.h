@@ -48,6 +48,7 @@ struct TableWorldOptions {
   uint64_t long_values = 2;  // percent of the puts
   uint64_t failovers = 4;    // percent of the rounds
   uint64_t flushes = 1;      // likewise
+  uint64_t drops = 0;        // likewise, of a backup that joins again
 };
 
 // One server.
