@@ -128,14 +128,19 @@ bool Table::MayBeNew(const Intent& intent, uint64_t expiry_ns, const Location& a
          Lengthens(expiry_ns, keys_.CurrentOf(at).expiry_ns);
 }
 
+// Whether the chain has room for one key more than those that pending writes may add.
+bool Table::HasPlaceAt(const Location& at) const {
+  const uint64_t room = keys_.chains.RoomAt(at.home);
+  if (room > keys_.pending.places()) return true;
+  uint64_t awaited = 0;
+  keys_.pending.ForEachPlaceLike(at.hash,
+                                 [&](KeyHash hash) { awaited += keys_.HomeOf(hash) == at.home; });
+  return room > awaited;
+}
+
 absl::optional<WriteResult> Table::PreparePlace(const Location& at, PendingWrite& pending) {
   if (keys_.options.evict) return absl::nullopt;
-  const uint64_t room = keys_.chains.RoomAt(at.home);
-  uint64_t awaited = 0;  // by other keys of the home
-  if (room <= keys_.pending.places()) {
-    keys_.pending.ForEachPlace([&](KeyHash hash) { awaited += keys_.HomeOf(hash) == at.home; });
-  }
-  if (room <= awaited) {
+  if (!HasPlaceAt(at)) {
     ++keys_.counts.chains_full;
     return ChainFull();
   }
@@ -176,9 +181,10 @@ WriteResult Table::EvictedBefore(absl::string_view key, uint64_t version, uint64
 }
 
 // The value that was decided has expired before any reader could find it.
-WriteResult Table::EndedBefore(const Location& at, uint64_t version, uint64_t expiry_ns,
-                               absl::Time now) {
+WriteResult Table::EndedBefore(absl::string_view key, const Location& at, uint64_t version,
+                               uint64_t expiry_ns, absl::Time now) {
   if (at.found()) expirer_.EndExpired(at, now);
+  if (keys_.options.changes != nullptr) keys_.options.changes->OnExpired(key, version);
   WriteResult result = Written(version);
   result.expiry_ns = expiry_ns;
   return result;
@@ -196,15 +202,25 @@ WriteResult Table::ApplyPut(const HashedKey& hashed, ByteSpan value, uint64_t ve
   const Location at = LocatePrepared(hashed, pending, now);
   if (at.found() && keys_.clocks.on()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
   evictor_.NoteWrite();
+  if (expirer_.HasExpired(expiry_ns)) {
+    if (pending.item.has_value()) keys_.items.Discard(*pending.item);
+    return EndedBefore(key, at, version, expiry_ns, now);
+  }
+  return MakeDecided(hashed, at, value, version, expiry_ns, pending, now);
+}
+
+// Makes a put that has what it needs.
+WriteResult Table::MakeDecided(const HashedKey& hashed, const Location& at, ByteSpan value,
+                               uint64_t version, uint64_t expiry_ns, PendingWrite& pending,
+                               absl::Time now) {
+  const absl::string_view key = hashed.key;
   const bool may_be_inline = expiry_ns == 0 && MayBeInline(key, value) && !at.chained;
   absl::optional<uint64_t> line;
   if (may_be_inline) line = placement_.InlineRoom(at, InlineWords(key.size(), value.size()));
   const bool has_room =
       at.out_of_line() && keys_.items.HasRoomInPlace(at.entry.head, key.size(), value.size());
   WriteResult result = Written(version);
-  if (expirer_.HasExpired(expiry_ns)) {
-    result = EndedBefore(at, version, expiry_ns, now);
-  } else if (may_be_inline && MayRewriteInline(at, key, value, Lifetime::Forever())) {
+  if (may_be_inline && MayRewriteInline(at, key, value, Lifetime::Forever())) {
     result = RewriteInline(at, value);
   } else if (line.has_value()) {
     placement_.PutInline(at, *line, key, value, keys_.writer.NextValueVersion(), now);
@@ -256,7 +272,7 @@ WriteResult Table::ApplyPublish(Reservation reservation, uint64_t version, uint6
   }
   const Location at = LocatePrepared(hashed, pending, now);
   if (at.found()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
-  if (expirer_.HasExpired(expiry_ns)) return EndedBefore(at, version, expiry_ns, now);
+  if (expirer_.HasExpired(expiry_ns)) return EndedBefore(item.key, at, version, expiry_ns, now);
   if (!update_room_.full() && item.bytes <= kChunkBytesMax && at.out_of_line() &&
       keys_.items.HasRoomInPlace(at.entry.head, item.key.size(), item.value.size())) {
     // As PublishUnreported.
@@ -278,20 +294,25 @@ WriteResult Table::ApplyExpire(const HashedKey& hashed, uint64_t version, uint64
   WriteResult result = Written(version);
   result.expiry_ns = expiry_ns;
   if (expirer_.HasExpired(expiry_ns)) {
-    result = EndedBefore(at, version, expiry_ns, now);
+    result = EndedBefore(hashed.key, at, version, expiry_ns, now);
   } else if (at.out_of_line()) {
     result = RenewHidden(
         at, pending.hidden.has_value() ? *pending.hidden : keys_.items.Hide(at.item()), expiry_ns);
   } else if (at.found() && expiry_ns != 0) {
-    // As in MoveOutOfLine.
-    const uint64_t item = *std::exchange(pending.item, absl::nullopt);
-    keys_.items.Fill(item, at.entry.value);
-    keys_.writer.NextCasVersion();  // for the record alone (W1)
-    result = PublishItem(at, keys_.items.Finish(item, version, expiry_ns), version, now);
+    result =
+        RenewOutOfLine(at, *std::exchange(pending.item, absl::nullopt), version, expiry_ns, now);
   }
   assert(result.status.ok());
   if (pending.item.has_value()) keys_.items.Discard(*pending.item);
   return result;
+}
+
+// As in MoveOutOfLine.
+WriteResult Table::RenewOutOfLine(const Location& at, uint64_t item, uint64_t version,
+                                  uint64_t expiry_ns, absl::Time now) {
+  keys_.items.Fill(item, at.entry.value);
+  keys_.writer.NextCasVersion();  // for the record alone (W1)
+  return PublishItem(at, keys_.items.Finish(item, version, expiry_ns), version, now);
 }
 
 WriteResult Table::ApplyDelete(const HashedKey& hashed, uint64_t version, absl::Time now) {

@@ -151,6 +151,38 @@ class alignas(128) Table {
     grower_.GrowTo(keys_.Hashed(key).hash, depths, now);
   }
 
+  // --- A replica: another server decides the writes, and they come here in its order. Not reported.
+  //
+  //   Hold…(…)   no refusal? Some time later, in the order of the holds:
+  //   Make…(…)   with the version and expiry that were decided. It cannot fail.
+  //
+  // Several writes of a key may be held. Nothing is evicted, and no key ends because it has expired.
+  // Whether the table evicts keys, and ends expired ones, by itself. At first it does. If not, no key
+  // counts as expired here. REQUIRES: no write is prepared; before true: none is held.
+  void SetDecides(bool decides) { keys_.decides = decides; }
+  bool decides() const { return keys_.decides; }
+  // What a put needs: an item, and a place in the index if it `is_new`: the key may be absent when the
+  // put is made.
+  // Errors: RESOURCE_EXHAUSTED, and then nothing is held.
+  absl::StatusOr<HeldWrite> HoldPut(const HashedKey& hashed, uint64_t value_length, bool is_new,
+                                    absl::Time now);
+  // What an expiry needs. `expiry_ns`: 0: never. Errors: likewise.
+  absl::StatusOr<HeldWrite> HoldExpire(const HashedKey& hashed, uint64_t expiry_ns, absl::Time now);
+  // A deletion needs versions of records alone. Errors: RESOURCE_EXHAUSTED: they are used up.
+  absl::Status CheckHolds() const;
+  // It will not be made.
+  void DropHeld(const HeldWrite& held);
+  // REQUIRES: `value` has the length that was held.
+  void MakePut(const HeldWrite& held, const HashedKey& hashed, ByteSpan value, uint64_t version,
+               uint64_t expiry_ns, absl::Time now);
+  // Of the value with that version. False: the key has none such, so nothing was done.
+  bool MakeExpire(const HeldWrite& held, const HashedKey& hashed, uint64_t version,
+                  uint64_t expiry_ns, absl::Time now);
+  // Of a value up to that version. False: likewise.
+  bool MakeDelete(const HashedKey& hashed, uint64_t version, absl::Time now);
+  // The version of the key's value, expired or not; 0: it is absent.
+  uint64_t HeldVersion(const HashedKey& hashed) const;
+
   // Ends expired keys: one bounded step, if one is due. True if there is more to do now.
   bool SweepStep(absl::Time now) { return expirer_.SweepStep(now); }
   // The latest time of the next SweepStep, whatever happens until then; InfiniteFuture if no key
@@ -331,7 +363,16 @@ class alignas(128) Table {
   PendingWrite TakePrepared(KeyHash hash);
   Location LocatePrepared(const HashedKey& hashed, const PendingWrite& pending, absl::Time now);
   WriteResult EvictedBefore(absl::string_view key, uint64_t version, uint64_t expiry_ns);
-  WriteResult EndedBefore(const Location& at, uint64_t version, uint64_t expiry_ns, absl::Time now);
+  WriteResult EndedBefore(absl::string_view key, const Location& at, uint64_t version,
+                          uint64_t expiry_ns, absl::Time now);
+  WriteResult MakeDecided(const HashedKey& hashed, const Location& at, ByteSpan value,
+                          uint64_t version, uint64_t expiry_ns, PendingWrite& pending,
+                          absl::Time now);
+  WriteResult RenewOutOfLine(const Location& at, uint64_t item, uint64_t version,
+                             uint64_t expiry_ns, absl::Time now);
+  bool HasPlaceAt(const Location& at) const;
+  absl::Status HoldPlace(const HashedKey& hashed, absl::Time now);
+  void DropPlace(KeyHash hash);
   void PutInlineAtLast(const HashedKey& hashed, ByteSpan value, uint64_t version, absl::Time now);
 
   WriteResult WithUpdateRoom(absl::FunctionRef<WriteResult()> write);

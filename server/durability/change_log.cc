@@ -5,70 +5,15 @@
 #include <string>
 #include <utility>
 
-#include "absl/types/optional.h"
 #include "index/layout/test_hooks.h"
 #include "server/durability/upload_log.h"
-#include "server/requests/decimal_int.h"
 #include "xxhash.h"
 
 namespace osprey::server {
-namespace {
-
-wal::EntryResult WireResultOf(const Result& result) {
-  wal::EntryResult entry;
-  entry.status = static_cast<uint32_t>(result.code);
-  entry.reason = WireNumberOf(result.reason);
-  entry.version = result.version;
-  entry.number = result.number;
-  entry.length = result.value_length;
-  entry.cursor = result.slot;
-  entry.expiry = result.expiry;
-  return entry;
-}
-
-}  // namespace
-
-// The write that the entry is the effect of, and its answer, if that has more than the version.
-void ChangeLog::NameWrite(wal::Entry& entry) const {
-  assert(write_ != nullptr);
-  // The parts of a flush have one answer for all deletes.
-  if (write_->opcode == rdma::Opcode::kFlush) return;
-  entry.client = write_->session;
-  entry.sequence = write_->sequence;
-  Result result;
-  result.code = absl::StatusCode::kOk;
-  result.version = entry.version;
-  switch (write_->opcode) {
-    case rdma::Opcode::kIncrement: {
-      const absl::optional<int64_t> number = ParseNumber(wal::TextOf(entry.value));
-      assert(number.has_value());
-      result.has_number = true;
-      result.number = *number;
-      break;
-    }
-    case rdma::Opcode::kAppend:
-      result.value_length = entry.value_length;
-      break;
-    case rdma::Opcode::kExpire:
-      result.expiry = entry.expiry;
-      break;
-    default:
-      return;
-  }
-  entry.result = WireResultOf(result);
-  entry.has_number = result.has_number;
-}
 
 void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
                       uint64_t expiry_ns) {
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kPut;
-  entry.key = key;
-  entry.version = version;
-  entry.expiry = expiry_ns;
-  entry.value = value;
-  entry.value_length = value.size();
-  NameWrite(entry);
+  wal::Entry entry = PutEntry(key, value, version, expiry_ns);
   if (upload_ != nullptr) {
     static_cast<const LoggedUpload*>(upload_)->NameIn(entry);
     assert(entry.value_length == value.size());
@@ -88,66 +33,14 @@ void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t ver
   oldest_piece_ = UINT64_MAX;
 }
 
-void ChangeLog::OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) {
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kExpire;
-  entry.key = key;
-  entry.version = version;
-  entry.expiry = expiry_ns;
-  NameWrite(entry);
-  Add(entry);
-}
-
-void ChangeLog::OnDelete(absl::string_view key, uint64_t version, uint64_t deletion) {
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kDelete;
-  entry.key = key;
-  entry.version = version;
-  NameWrite(entry);
-  if (entry.client != 0) {
-    Result result;
-    result.code = absl::StatusCode::kOk;
-    result.version = deletion;
-    entry.result = WireResultOf(result);
-  }
-  Add(entry);
-}
-
 void ChangeLog::OnEvict(absl::string_view key, uint64_t version) {
   if (log_ == nullptr) return;  // while the table is loaded
   if (index::IsMutant(index::Mutant::kEvictionNotLogged)) return;
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kDelete;
-  entry.key = key;
-  entry.version = version;
-  Add(entry);
+  AddRemoval(key, version);
 }
 
-void ChangeLog::OnResult(const Result& result) {
-  assert(write_ != nullptr);
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kFlushBound;
-  entry.client = write_->session;
-  entry.sequence = write_->sequence;
-  entry.version = result.version;
-  entry.result = WireResultOf(result);
-  Add(entry);
-}
-
-void ChangeLog::Add(const wal::Entry& entry) {
-  if (count_ == 0) {
-    wal::GroupHeader header;
-    header.shard = shard_;
-    header.first_lsn = lsn_ + 1;
-    header.commit_point = lsn_;
-    group_.Reset(header);
-  }
-  if (entry.expiry != 0 && entry.expiry <= soon_ns_->load(std::memory_order_relaxed))
-    log_->RaiseMarks(entry.expiry, 0);
-  group_.Add(entry);
-  ++count_;
-  ++lsn_;
-  if (group_.bytes() > kGroupBytesMax) AppendGroup();
+void ChangeLog::NoteExpiry(uint64_t expiry_ns) {
+  if (expiry_ns <= soon_ns_->load(std::memory_order_relaxed)) log_->RaiseMarks(expiry_ns, 0);
 }
 
 // The value stays where it is until the lock is released, so the log need not copy it.
@@ -165,13 +58,12 @@ bool ChangeLog::AppendPieces(index::ByteSpan value, wal::Entry& entry) {
   return status.ok();
 }
 
-void ChangeLog::AppendGroup() {
-  wal::BodyParts parts = group_.Parts();
+void ChangeLog::TakeGroup(wal::GroupBuilder& group, uint64_t entries) {
+  wal::BodyParts parts = group.Parts();
   for (wal::BodyPart& part : parts) part.pinned = false;  // it is written after the lock's release
   (void)Append({wal::RecordKind::kEntries, parts});
   // Only the holder of the lock writes it.
-  entries_.store(entries() + count_, std::memory_order_relaxed);
-  count_ = 0;
+  entries_.store(entries_.load(std::memory_order_relaxed) + entries, std::memory_order_relaxed);
 }
 
 absl::StatusOr<uint64_t> ChangeLog::Append(const wal::NewRecord& record) {

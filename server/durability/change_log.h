@@ -1,5 +1,5 @@
-// Turns the changes of one partition into groups of log entries: a record for each hold of the
-// partition's lock.
+// Appends the changes of one partition to the log: a record for each hold of the partition's lock
+// (entry_groups.h).
 //
 //   OnPut, OnDelete, …  ──> entries of the present group ──OnRelease──> wal::Log::Append
 //   OnPut, of an upload ──> an entry that names the upload's pieces (upload_log.h)
@@ -14,14 +14,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 #include <functional>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/durability/entry_groups.h"
 #include "server/requests/write_log.h"
 #include "server/wal/format/entries.h"
 #include "server/wal/log.h"
@@ -32,17 +31,15 @@ namespace osprey::server {
 // those of Log::Append, but ABORTED, and of Log::Write. Any thread.
 absl::StatusOr<uint64_t> AppendTo(wal::Log& log, const wal::NewRecord& record);
 
-class ChangeLog : public PartitionChanges {
+class ChangeLog final : public EntryGroups {
  public:
   // A longer value is written in pieces.
   static constexpr uint64_t kValueInEntryMax = 64 << 10;
-  // A group ends when it has so many bytes, even within a hold. A part of a flush is shorter.
-  static constexpr uint64_t kGroupBytesMax = 4 << 20;
 
   // `failed` is called with the error of an append, which ends the server: its change was made. No
   // later change is appended, so that none is in the log without those before it.
   ChangeLog(uint32_t shard, std::function<void(absl::Status)> failed)
-      : shard_(shard), failed_(std::move(failed)) {}
+      : EntryGroups(shard), failed_(std::move(failed)) {}
   // Changes are logged from now on; they may not come before. A record of a key that expires up to
   // `soon_ns`, by server time, raises the time mark to that: no mark may come before it expires. Both
   // outlive this.
@@ -61,49 +58,33 @@ class ChangeLog : public PartitionChanges {
   // Changes that were appended. Any thread.
   uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
 
-  void SetWrite(const ClientWrite* write) override { write_ = write; }
   // REQUIRES: it is an UploadLog's, of the same log.
   void SetUpload(const ValueUpload* upload) override { upload_ = upload; }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
-  void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override;
-  void OnDelete(absl::string_view key, uint64_t version, uint64_t deletion) override;
   void OnEvict(absl::string_view key, uint64_t version) override;
-  void OnResult(const Result& result) override;
-  void OnRelease() override {
-    if (count_ > 0) AppendGroup();
-  }
-  void BeginPending(uint64_t hash) override {
-    if (pending_.empty()) oldest_pending_ = log_->appended() + 1;
-    pending_.insert(hash);
-  }
   // oldest_incomplete() has the first one's record.
-  void ContinuePending(uint64_t hash) override { assert(IsPending(hash)); }
-  bool IsPending(uint64_t hash) const override { return pending_.contains(hash); }
+  void BeginPending(uint64_t hash) override {
+    if (!has_pending()) oldest_pending_ = log_->appended() + 1;
+    EntryGroups::BeginPending(hash);
+  }
   void EndPending(uint64_t hash) override {
-    pending_.erase(hash);
-    if (pending_.empty()) oldest_pending_ = UINT64_MAX;
+    EntryGroups::EndPending(hash);
+    if (!has_pending()) oldest_pending_ = UINT64_MAX;
   }
 
  private:
-  void NameWrite(wal::Entry& entry) const;
-  void Add(const wal::Entry& entry);
+  void TakeGroup(wal::GroupBuilder& group, uint64_t entries) override;
+  void NoteExpiry(uint64_t expiry_ns) override;
   bool AppendPieces(index::ByteSpan value, wal::Entry& entry);
-  void AppendGroup();
   absl::StatusOr<uint64_t> Append(const wal::NewRecord& record);
   void Fail(const absl::Status& status);
 
-  const uint32_t shard_;
   const std::function<void(absl::Status)> failed_;
   wal::Log* log_ = nullptr;
   const std::atomic<uint64_t>* soon_ns_ = nullptr;
-  const ClientWrite* write_ = nullptr;
   const ValueUpload* upload_ = nullptr;  // of the puts that follow
-  wal::GroupBuilder group_{wal::GroupHeader()};
-  uint64_t count_ = 0;                     // of its entries
-  uint64_t lsn_ = 0;                       // the last one
-  absl::Status error_;                     // of an append
-  absl::flat_hash_set<uint64_t> pending_;  // hashes of keys
+  absl::Status error_;                   // of an append
   std::atomic<uint64_t> entries_{0};
   std::atomic<uint64_t> oldest_piece_{UINT64_MAX};
   std::atomic<uint64_t> oldest_pending_{UINT64_MAX};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,8 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "index/layout/test_hooks.h"
-#include "rdma/reasons.h"
-#include "rdma/wire/wire.h"
+#include "server/durability/entry_effects.h"
 #include "server/durability/restorer.h"
 #include "server/durability/session_bytes.h"
 #include "server/wal/checkpoint_reader.h"
@@ -27,8 +25,6 @@
 
 namespace osprey::server {
 namespace {
-
-using Images = std::map<uint64_t, SessionImage>;  // by id
 
 // Stands for a key. Two keys of one digest do not occur: 128 bits, and a random seed.
 using Digest = std::pair<uint64_t, uint64_t>;
@@ -75,24 +71,6 @@ struct Lengths {
 
 // --- Entries -----------------------------------------------------------------
 
-// Why this program never writes such an entry of a kind that it writes; empty if it may.
-std::string WhyImpossible(const wal::Entry& entry) {
-  if (!entry.key.empty()) {
-    const absl::string_view wrong = Restorer::WhyImpossible(entry.version, entry.expiry);
-    if (!wrong.empty()) return std::string(wrong);
-  }
-  if (entry.client == 0) {
-    const bool needs_client =
-        entry.kind == wal::EntryKind::kSessionBegin || entry.kind == wal::EntryKind::kSessionEnd;
-    return needs_client ? "a session has no client" : "";
-  }
-  if (entry.result.has_value() && entry.result->status > kStatusCodeMax)
-    return absl::StrCat("a result has the status ", entry.result->status);
-  if (entry.result.has_value() && entry.result->reason > kWireReasonMax)
-    return absl::StrCat("a result has the reason ", entry.result->reason);
-  return "";
-}
-
 absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecord& record,
                         const wal::Entry& entry) {
   const std::string name = wal::SegmentName(record.place.segment);
@@ -117,39 +95,6 @@ absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecor
       absl::StrCat(directory.files().PathOf(name), ", offset ", record.place.offset,
                    ": an entry of kind ", static_cast<int>(entry.kind),
                    ", which this version never writes; start the version that wrote it"));
-}
-
-Result ResultOf(const wal::Entry& entry) {
-  Result result;
-  result.code = absl::StatusCode::kOk;
-  result.version = entry.version;
-  result.expiry = entry.expiry;
-  if (!entry.result.has_value()) return result;
-  const wal::EntryResult& from = *entry.result;
-  result.code = static_cast<absl::StatusCode>(from.status);
-  result.reason = ReasonOfWire(from.reason);
-  result.version = from.version;
-  result.number = from.number;
-  result.has_number = entry.has_number;
-  result.value_length = from.length;
-  result.slot = from.cursor;
-  result.expiry = from.expiry;
-  return result;
-}
-
-void NoteClient(const wal::Entry& entry, Images& images) {
-  if (entry.client == 0) return;
-  if (entry.kind == wal::EntryKind::kSessionEnd) {
-    images.erase(entry.client);
-    return;
-  }
-  SessionImage& image = images[entry.client];
-  image.id = entry.client;
-  if (entry.kind == wal::EntryKind::kSessionBegin) {
-    image.results.clear();
-  } else if (entry.sequence != 0) {
-    RememberResult(image, entry.sequence, ResultOf(entry));
-  }
 }
 
 // --- Pass 1 ------------------------------------------------------------------
@@ -228,7 +173,8 @@ class KeyCollector final : public wal::ReplayVisitor {
 class PartLoader final : public wal::PartVisitor {
  public:
   PartLoader(const wal::DataDirectory& directory, uint32_t part, const LogKeys& keys,
-             const Lengths& lengths, Restorer& restorer, Images& images, std::mutex& images_mutex)
+             const Lengths& lengths, Restorer& restorer, SessionImages& images,
+             std::mutex& images_mutex)
       : directory_(directory),
         part_(part),
         keys_(keys),
@@ -241,7 +187,7 @@ class PartLoader final : public wal::PartVisitor {
     if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
     ++items_;
     NoteRead(sizeof(wal::ItemHeader) + item.key.size() + value.size());
-    const absl::string_view wrong = Restorer::WhyImpossible(item.version, item.expiry);
+    const absl::string_view wrong = WhyImpossible(item.version, item.expiry);
     if (!wrong.empty()) return Damage(absl::StrCat("item ", items_, ": ", wrong));
     item_ = {item.key, value, item.version, item.expiry, item.lives};
     if (item.depth > index::kDirectoryDepthMax || item.depth_min > item.depth)
@@ -315,7 +261,7 @@ class PartLoader final : public wal::PartVisitor {
   const LogKeys& keys_;
   const Lengths lengths_;
   Restorer& restorer_;
-  Images& images_;
+  SessionImages& images_;
   std::mutex& images_mutex_;
   uint64_t items_ = 0;
   uint64_t uncounted_ = 0;
@@ -328,7 +274,7 @@ class PartLoader final : public wal::PartVisitor {
 
 absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryOptions& options,
                             const LogKeys& keys, const Lengths& lengths, Restorer& restorer,
-                            Images& images) {
+                            SessionImages& images) {
   std::mutex images_mutex;
   std::vector<std::unique_ptr<PartLoader>> loaders;
   for (uint32_t part = 0; part < directory.current().parts.size(); ++part) {
@@ -346,7 +292,7 @@ absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryO
 class EntryApplier final : public wal::ReplayVisitor {
  public:
   EntryApplier(const wal::DataDirectory& directory, const LogKeys& keys, const Lengths& lengths,
-               Restorer& restorer, Images& images)
+               Restorer& restorer, SessionImages& images)
       : directory_(directory),
         keys_(keys),
         lengths_(lengths),
@@ -396,7 +342,7 @@ class EntryApplier final : public wal::ReplayVisitor {
   const LogKeys& keys_;
   const Lengths lengths_;
   Restorer& restorer_;
-  Images& images_;
+  SessionImages& images_;
   uint64_t entries_ = 0;
 };
 
@@ -407,7 +353,7 @@ struct Loading {
   const RecoveryOptions& options;
   const LogKeys& keys;
   Restorer& restorer;
-  Images& images;
+  SessionImages& images;
 };
 
 // Items that take whole pages come while free memory is in one piece. Of the others the longer ones
@@ -464,7 +410,7 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   if (!end.ok()) return end.status();
   keys.clock_ns = std::max(ClockAtEnd(*end), static_cast<uint64_t>(absl::ToUnixNanos(options.now)));
 
-  Images images;
+  SessionImages images;
   const Loading loading{directory, options, keys, restorer, images};
   absl::Status status = Load(loading, {Lengths()}, *end);
   // The order of arrival left gaps between long values. In the other order there are none.

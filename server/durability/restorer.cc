@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,13 +36,6 @@ void MakeRoom(index::Table& table) {
 }
 
 }  // namespace
-
-absl::string_view Restorer::WhyImpossible(uint64_t version, uint64_t expiry_ns) {
-  if (version == 0 || version > index::kCasVersionMax) return "a key has an impossible version";
-  if (expiry_ns > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-    return "a key has an impossible expiry";
-  return "";
-}
 
 void Restorer::Grow(index::Table& table) const {
   if (loads_checkpoint_.load(std::memory_order_relaxed)) return;

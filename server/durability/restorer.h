@@ -43,9 +43,6 @@ class Restorer {
   // The tables were cleared: forgets what was put, and the error. REQUIRES: no other thread is here.
   void Restart();
 
-  // Why no table has such a key; empty if one may.
-  static absl::string_view WhyImpossible(uint64_t version, uint64_t expiry_ns);
-
   // Prefetches the memory that Put reads first.
   void Prefetch(absl::string_view key) const;
   // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.

@@ -176,6 +176,11 @@ class Tables {
     return LockedTable(table, partition, ChangesOf(partition));
   }
 
+  // Whether the partition evicts keys, and ends expired ones, by itself (Table::SetDecides). At first it
+  // does. A backup's partitions do not: maintenance does nothing else to their keys. REQUIRES: this
+  // thread holds no lock.
+  void SetDecides(uint32_t partition, bool decides) { Lock(partition)->SetDecides(decides); }
+
   // The clock of `options`, by which keys expire.
   absl::Time ServerTime() const { return options_.clock(); }
 

@@ -1,8 +1,8 @@
 // The receiver of a table's changes, in their order, so that a log can repeat them.
 //
 // The table reports writes that succeeded, and evictions: all that changes which value a key has, or
-// until when. It does not report expiries, which follow from the time, and moves of a key between
-// forms and places.
+// until when. A log can leave out expiries, which follow from the time. Moves of a key between forms
+// and places are not reported.
 //
 // Thread rule: called by the thread that changes the table, after the change and before the call on
 // the table returns. A call must not use the table.
@@ -30,6 +30,11 @@ class Changes {
   virtual void OnDelete(absl::string_view key, uint64_t version, uint64_t deletion) = 0;
   // Likewise, to make room.
   virtual void OnEvict(absl::string_view key, uint64_t version) = 0;
+  // The key's value of that version has expired, and the table has removed it or is about to.
+  virtual void OnExpired(absl::string_view key, uint64_t version) {
+    (void)key;
+    (void)version;
+  }
 };
 
 }  // namespace osprey::index

@@ -52,7 +52,7 @@ uint64_t Evictor::ReserveBytes() const {
 
 // Space in its grace period counts as free: a write takes it, early if necessary.
 bool Evictor::Wanted() const {
-  if (!keys_.options.evict) return false;
+  if (!keys_.options.evict || !keys_.decides) return false;
   const ItemSpace& space = keys_.items.space();
   const uint64_t reserve = ReserveBytes();
   const ItemSpace::Stats stats = space.stats();
@@ -61,7 +61,8 @@ bool Evictor::Wanted() const {
 }
 
 bool Evictor::Step(absl::Time now) {
-  if (EvictionsForced() > 0) Evict(~uint64_t{0}, EvictionsForced(), kLinesPerStepMax, {}, now);
+  if (EvictionsForced() > 0 && keys_.decides)
+    Evict(~uint64_t{0}, EvictionsForced(), kLinesPerStepMax, {}, now);
   if (!Wanted()) return false;
   Evict(ReserveBytes(), kEvictedPerStepMax, kLinesPerStepMax, {}, now);
   return Wanted();
@@ -170,6 +171,8 @@ uint64_t Evictor::EvictKey(const Location& at, int promotions_max, absl::Time no
   const bool is_hidden = at.out_of_line() && keys_.items.IsHidden(at.item());
   if (expirer_.HasExpired(current.expiry_ns) && !is_hidden) {
     ++keys_.counts.expiries;
+    if (keys_.options.changes != nullptr)
+      keys_.options.changes->OnExpired(keys_.KeyOf(at), current.version);
   } else {
     ++keys_.counts.evictions;
     keys_.counts.evicted_bytes += keys_.KeyOf(at).size() + current.value.size();
@@ -307,7 +310,9 @@ bool Evictor::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared
 }
 
 bool Evictor::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
-  if (!keys_.options.evict || !keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
+  if (!keys_.options.evict || !keys_.decides ||
+      !keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax))
+    return false;
   Victims victims{kClockMax, true, 0, spared};
   absl::optional<Location> best;
   const auto look = [&](uint64_t line) {
@@ -369,7 +374,7 @@ bool Evictor::PutInline(absl::string_view key, ByteSpan value, uint64_t version,
 }
 
 bool Evictor::ThinOut(uint32_t unit, absl::Time now) {
-  if (!keys_.options.evict) return false;
+  if (!keys_.options.evict || !keys_.decides) return false;
   SegmentState& segment = keys_.segments[unit];
   const Victims victims{1, true, 0, {}};
   for (uint32_t looked = 0; !IsCalm(segment) && looked < kClockMax * kLinesPerUnit; ++looked) {

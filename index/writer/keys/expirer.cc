@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "index/layout/test_hooks.h"
+#include "index/writer/keys/changes.h"
 
 namespace osprey::index {
 namespace {
@@ -30,7 +31,7 @@ uint64_t Expirer::ServerTimeNs() const {
 }
 
 bool Expirer::HasExpired(uint64_t expiry_ns) const {
-  if (expiry_ns == 0 || IsMutant(Mutant::kExpiryIgnored)) return false;
+  if (expiry_ns == 0 || !keys_.decides || IsMutant(Mutant::kExpiryIgnored)) return false;
   return ServerTimeNs() >= expiry_ns;
 }
 
@@ -62,6 +63,8 @@ void Expirer::EndIfExpired(const HashedKey& hashed, Location& at, absl::Time now
 }
 
 void Expirer::EndExpired(const Location& at, absl::Time now) {
+  if (keys_.options.changes != nullptr)
+    keys_.options.changes->OnExpired(keys_.KeyOf(at), keys_.CurrentOf(at).version);
   placement_.Remove(at, kPromotionsPerDelete, now);
   ++keys_.counts.expiries;
 }
@@ -102,7 +105,7 @@ bool Expirer::IsSweepDue(uint64_t time_ns) const {
 }
 
 absl::Time Expirer::next_sweep() const {
-  if (keys_.counts.expiring_keys == 0) return absl::InfiniteFuture();
+  if (keys_.counts.expiring_keys == 0 || !keys_.decides) return absl::InfiniteFuture();
   return sweep_.under_way ? sweep_.next : std::max(sweep_.next, TimeOf(sweep_.passed_from_ns));
 }
 

@@ -16,16 +16,34 @@ absl::optional<uint64_t> ItemRoom::Begin(absl::string_view key, uint64_t value_l
   item = expirer_.SweepForItem(key, value_length, now);
   if (!item.has_value() && keys_.options.evict)
     return evictor_.BeginItem(key, value_length, at, now);
-  if (!item.has_value()) {
-    const uint64_t bytes = ItemBytes(key.size(), value_length);
-    compactor_.MakeRoom(bytes, now);
-    item = keys_.items.Begin(key, value_length, now, Fit::kAny);
-    if (!item.has_value()) {
-      item = compactor_.MakeSpan(bytes, now);
-      if (item.has_value()) keys_.items.BeginAt(*item, key, value_length);
-    }
-  }
+  if (!item.has_value()) item = BeginMoving(key, value_length, now);
   if (at != nullptr) *at = keys_.Locate(key);
+  return item;
+}
+
+// Moves other items.
+absl::optional<uint64_t> ItemRoom::BeginMoving(absl::string_view key, uint64_t value_length,
+                                               absl::Time now) {
+  const uint64_t bytes = ItemBytes(key.size(), value_length);
+  compactor_.MakeRoom(bytes, now);
+  absl::optional<uint64_t> item = keys_.items.Begin(key, value_length, now, Fit::kAny);
+  if (item.has_value()) return item;
+  item = compactor_.MakeSpan(bytes, now);
+  if (item.has_value()) keys_.items.BeginAt(*item, key, value_length);
+  return item;
+}
+
+absl::optional<uint64_t> ItemRoom::BeginHeld(absl::string_view key, uint64_t value_length,
+                                             absl::Time now) {
+  absl::optional<uint64_t> item = keys_.items.Begin(key, value_length, now, Fit::kTight);
+  if (item.has_value()) return item;
+  // No client READs a replica.
+  keys_.items.space().EndGrace(now);
+  item = BeginMoving(key, value_length, now);
+  if (item.has_value()) return item;
+  update_room_.Lend();
+  item = BeginMoving(key, value_length, now);
+  update_room_.TakeBack();
   return item;
 }
 

@@ -36,10 +36,14 @@ class ItemRoom {
   // Begins an item in the space for updates, if the key's present value is as long already.
   absl::optional<uint64_t> BeginUpdate(absl::string_view key, uint64_t value_length,
                                        absl::Time now);
+  // Begins an item for a replica's write: no key is evicted, or ended because it has expired.
+  absl::optional<uint64_t> BeginHeld(absl::string_view key, uint64_t value_length, absl::Time now);
   // As Table::MayMakeRoom.
   bool MayMakeRoom(absl::string_view key, uint64_t value_length) const;
 
  private:
+  absl::optional<uint64_t> BeginMoving(absl::string_view key, uint64_t value_length,
+                                       absl::Time now);
   bool MayUseUpdateRoom(absl::string_view key, uint64_t bytes) const;
 
   Keys& keys_;

@@ -134,6 +134,7 @@ struct Keys {
   alignas(64) uint64_t occupied_words = 0;  // of segments' lines, without links
   TableStats counts;                        // counters kept as events occur
   PendingWrites pending;
+  bool decides = true;  // Table::SetDecides
 
  private:
   void LocateInChain(absl::string_view key, const EntrySearch& search, Location& at) const;

@@ -7,12 +7,16 @@
 //   place    a free overflow line, for a key that may be new. Other keys do not get it (Chains::Keep).
 //            With eviction none is needed: the write evicts a key of its line.
 //   hidden   the key's present item, if the write extends the key's life (R8)
+//
+// A replica's writes were decided by another server, and several may wait for one key. Only their places
+// are here (AddHeldPlace); each HeldWrite has the rest.
 
 #ifndef OSPREY_INDEX_WRITER_KEYS_PENDING_WRITES_H_
 #define OSPREY_INDEX_WRITER_KEYS_PENDING_WRITES_H_
 
 #include <cassert>
 #include <cstdint>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -29,6 +33,13 @@ struct PendingWrite {
   bool was_evicted = false;  // the key, at last: so is what the write makes
 };
 
+// What a replica's write holds: its item, and whether it holds a place for its key.
+struct HeldWrite {
+  KeyHash hash;
+  absl::optional<uint64_t> item;
+  bool has_place = false;
+};
+
 // Not thread-safe.
 class PendingWrites {
  public:
@@ -36,12 +47,44 @@ class PendingWrites {
   // Of a key with this hash.
   bool Contains(KeyHash hash) const { return writes_.contains(hash.bits); }
   // How many hold a place, and a hidden item.
-  uint64_t places() const { return places_; }
+  uint64_t places() const { return places_ + held_places_; }
   uint64_t hidden() const { return hidden_; }
   void ForEachPlace(absl::FunctionRef<void(KeyHash)> visit) const {
     for (const auto& [bits, write] : writes_) {
       if (write.has_place) visit(KeyHash{bits});
     }
+    for (const auto& of_home : held_by_home_) {
+      for (const auto& [bits, count] : of_home) visit(KeyHash{bits});
+    }
+  }
+  // Likewise, of hashes that have their home where `hash` has it, in any segment; and some others.
+  void ForEachPlaceLike(KeyHash hash, absl::FunctionRef<void(KeyHash)> visit) const {
+    if (places_ > 0) {
+      for (const auto& [bits, write] : writes_) {
+        if (write.has_place) visit(KeyHash{bits});
+      }
+    }
+    if (held_by_home_.empty()) return;
+    for (const auto& [bits, count] : held_by_home_[hash.home()]) visit(KeyHash{bits});
+  }
+
+  // --- Places of a replica's writes.
+  bool HoldsPlace(KeyHash hash) const {
+    return !held_by_home_.empty() && held_by_home_[hash.home()].contains(hash.bits);
+  }
+  // A key that comes and goes several times holds a line each time, and needs room for itself once.
+  void AddHeldPlace(KeyHash hash) {
+    if (held_by_home_.empty()) held_by_home_.resize(kHomesPerSegment);
+    held_places_ += ++held_by_home_[hash.home()][hash.bits] == 1;
+  }
+  // REQUIRES: HoldsPlace(hash).
+  void RemoveHeldPlace(KeyHash hash) {
+    auto& of_home = held_by_home_[hash.home()];
+    const auto found = of_home.find(hash.bits);
+    assert(found != of_home.end());
+    if (--found->second > 0) return;
+    of_home.erase(found);
+    --held_places_;
   }
 
   // REQUIRES: !Contains(hash).
@@ -70,6 +113,9 @@ class PendingWrites {
  private:
   absl::flat_hash_map<uint64_t, PendingWrite> writes_;  // by hash
   uint64_t places_ = 0;
+  // A replica's: by home within a segment, how many writes of each hash. Empty: there never were any.
+  std::vector<absl::flat_hash_map<uint64_t, uint32_t>> held_by_home_;
+  uint64_t held_places_ = 0;  // hashes in it
   uint64_t hidden_ = 0;
 };
 

@@ -1,7 +1,8 @@
 // Mistakes on purpose, for tests. In production IsMistake is constant, and the compiler removes them.
 //
 // The library is built twice (BUILD): `replication`, and for tests `replication_hooked`, with
-// OSPREY_REPLICATION_TEST_HOOKS. replication_simulation_test finds each mistake.
+// OSPREY_REPLICATION_TEST_HOOKS. replication_simulation_test finds each mistake of the
+// shard, the tests of tests/server/cluster/table those of the table.
 
 #ifndef OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_
 #define OSPREY_SERVER_CLUSTER_REPLICATION_TEST_HOOKS_H_
@@ -30,6 +31,18 @@ enum class ReplicationMistake : uint8_t {
   kAnswersWithoutRight,
   kAddsPartOfCopy,    // a joiner that has not said that its copy is whole
   kSwapsBeforeReads,  // tries a swap again before it reads what has changed
+  // The table of a replica (server/cluster/table/table_replica.h).
+  kCopyOverAppends,      // a key is taken from the copy though a group has put or deleted it
+  kCopyForgetsExpiry,    // … with the expiry that it had before a group changed that
+  kCopyWithoutExpired,   // … not at all, though the groups have only its expiry
+  kCopyRevivesSessions,  // a session that a group has ended is taken from the copy
+  kCopyOverResults,      // results of groups are lost when the session comes
+  kDeletesNewer,         // a deletion of an earlier value deletes the one that replaced it
+  kReservesNoPlace,      // a put holds no place in the index
+  kBackupDecides,        // a backup evicts keys, and ends expired ones
+  kExpiryNotReported,    // a primary does not say that it has ended an expired key
+  kForgetsReleased,      // what a group held is not given back when it is replaced
+  kFloorOfAppliedKeys,   // the next primary may give out versions that clients have seen
 };
 
 #ifdef OSPREY_REPLICATION_TEST_HOOKS

@@ -1,0 +1,74 @@
+// The changes of one partition of a primary, as groups of entries for the other replicas.
+//
+//   Table ──changes──> ReplicatedChanges ──a group for each hold of the lock──> GroupSink::Decide
+//
+// The entries are those of a data directory's log (server/durability/change_log.h), and others:
+//
+// - A key that has expired, and was removed, is deleted by an entry. *Else* it stays on backups, which
+//   judge no time.
+// - Each value is in its entry. Its length is bounded (kReplicatedValueBytesMax), so that a group fits
+//   into a message.
+// - The entry of a flush's result has the bound as its version, if this server has given out that.
+//   *Else* the next primary gives out versions below the bound, and the flush deletes what they name.
+//
+// Thread rule: as EntryGroups.
+
+#ifndef OSPREY_SERVER_CLUSTER_TABLE_REPLICATED_CHANGES_H_
+#define OSPREY_SERVER_CLUSTER_TABLE_REPLICATED_CHANGES_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "server/durability/entry_groups.h"
+#include "server/requests/write_log.h"
+#include "server/wal/format/entries.h"
+
+namespace osprey::server {
+
+// A cluster refuses longer values, before they come here.
+inline constexpr uint64_t kReplicatedValueBytesMax = 1 << 20;
+
+// Takes what the holds of partitions' locks have decided.
+class GroupSink {
+ public:
+  virtual ~GroupSink() = default;
+  // `body` has so many entries, of this partition. Called under the partition's lock, in the order of
+  // its decisions. Thread rule: any threads, of several partitions at once.
+  virtual void Decide(uint32_t partition, std::string body, uint64_t entries) = 0;
+};
+
+class ReplicatedChanges final : public EntryGroups {
+ public:
+  // `sink` outlives this. `last_version` returns the last version that the tables have given out
+  // (Tables::LastVersion).
+  ReplicatedChanges(uint32_t partition, GroupSink& sink, std::function<uint64_t()> last_version)
+      : EntryGroups(partition),
+        partition_(partition),
+        sink_(sink),
+        last_version_(std::move(last_version)) {}
+
+  // REQUIRES: null. WriteLog::BeginUpload returns none, so each value comes with its put.
+  void SetUpload(const ValueUpload* upload) override;
+  // REQUIRES: at most kReplicatedValueBytesMax bytes.
+  void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
+             uint64_t expiry_ns) override;
+  void OnExpired(absl::string_view key, uint64_t version) override;
+
+ private:
+  void TakeGroup(wal::GroupBuilder& group, uint64_t entries) override;
+  void NoteExpiry(uint64_t) override {}
+  uint64_t VersionOfBound(uint64_t bound) const override;
+
+  const uint32_t partition_;
+  GroupSink& sink_;
+  const std::function<uint64_t()> last_version_;
+};
+
+// The body of a group that says that a session has begun, or has ended: one entry, of partition 0.
+std::string SessionBody(wal::EntryKind kind, uint64_t session);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CLUSTER_TABLE_REPLICATED_CHANGES_H_

@@ -1,0 +1,54 @@
+#include "server/cluster/table/table_copy.h"
+
+#include <cassert>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace osprey::server {
+namespace {
+
+// A chunk of sessions ends when it has so many bytes. Else it is what one step of the walk finds.
+constexpr uint64_t kSessionBytes = 48 << 10;
+
+}  // namespace
+
+TableCopy::TableCopy(Tables& tables, std::vector<SessionImage> sessions)
+    : tables_(tables), sessions_(std::move(sessions)) {
+  walk_.emplace(tables_, partition_);
+}
+
+std::string TableCopy::NextChunk() {
+  assert(!at_end_);
+  const bool has_sessions = !sessions_.empty();
+  AddSessions();
+  while (!has_sessions && !at_end_ && chunk_.items() == 0) StepWalk();
+  return chunk_.Finish(at_end_, tables_.LastVersion());
+}
+
+void TableCopy::AddSessions() {
+  while (!sessions_.empty() && chunk_.bytes() < kSessionBytes) {
+    chunk_.AddSession(sessions_.back());
+    sessions_.pop_back();
+  }
+}
+
+void TableCopy::StepWalk() {
+  if (walk_->at_end()) {
+    ++partition_;
+    at_end_ = partition_ == tables_.partitions();
+    if (!at_end_) walk_.emplace(tables_, partition_);
+    return;
+  }
+  const auto add = [this](const wal::CheckpointItem& item, wal::Bytes value) {
+    chunk_.AddItem({item.key, value, item.version, item.expiry});
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<uint64_t> bytes =
+      walk_->has_long() ? walk_->LongStep(add) : walk_->Step(add);
+  assert(bytes.ok());
+  (void)bytes;
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,52 @@
+// The copy of a primary's tables and sessions for a replica that joins, in chunks, while writes go on.
+//
+//   ShardPrimary::AddJoiner ──> TableCopy: sessions, then each partition ──NextChunk──> joiner
+//                                             groups of the same time ──appends──────> joiner
+//
+// Each key and result is in the copy, or in a group behind those that were applied when the copy began.
+// Most are in one of them, some are in both. A primary evicts, sweeps and flushes when it decides. So
+// the joiner counts only when all is committed that was decided before its last chunk.
+//
+// Thread rule: one thread, which holds no lock of a partition.
+
+#ifndef OSPREY_SERVER_CLUSTER_TABLE_TABLE_COPY_H_
+#define OSPREY_SERVER_CLUSTER_TABLE_TABLE_COPY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "server/cluster/table/copy_chunk.h"
+#include "server/durability/partition_walk.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+
+namespace osprey::server {
+
+class TableCopy {
+ public:
+  // `sessions` were read after the copy began, each with at most kResultsKept results. `tables` outlives
+  // this.
+  TableCopy(Tables& tables, std::vector<SessionImage> sessions);
+
+  // The next part: some 64 KiB, or one longer value. REQUIRES: !at_end().
+  std::string NextChunk();
+  // The last chunk was returned.
+  bool at_end() const { return at_end_; }
+
+ private:
+  void AddSessions();
+  void StepWalk();
+
+  Tables& tables_;
+  std::vector<SessionImage> sessions_;  // those that are left
+  uint32_t partition_ = 0;
+  absl::optional<PartitionWalk> walk_;  // of the partition; none: of the next one, or at the end
+  ChunkBuilder chunk_;
+  bool at_end_ = false;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CLUSTER_TABLE_TABLE_COPY_H_

@@ -1,0 +1,305 @@
+#include "server/cluster/table/table_replica.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/cluster/replication/test_hooks.h"
+#include "server/cluster/table/replicated_changes.h"
+#include "server/durability/session_bytes.h"
+#include "xxhash.h"
+
+namespace osprey::server {
+namespace {
+
+// Keys that Clear removes in one hold of a lock, about: bytes of a step of the walk.
+constexpr uint64_t kClearedBytes = 64 << 10;
+
+bool NamesKey(const wal::Entry& entry) {
+  return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kExpire ||
+         entry.kind == wal::EntryKind::kDelete;
+}
+
+// Why no primary sends such an entry; empty if it may.
+std::string WhyRefused(const wal::Entry& entry) {
+  switch (entry.kind) {
+    case wal::EntryKind::kPut:
+    case wal::EntryKind::kDelete:
+    case wal::EntryKind::kExpire:
+    case wal::EntryKind::kSessionBegin:
+    case wal::EntryKind::kSessionEnd:
+    case wal::EntryKind::kFlushBound:
+      break;
+    default:
+      return absl::StrCat("an entry is of kind ", static_cast<int>(entry.kind),
+                          ", which this version never sends");
+  }
+  if (!entry.pieces.empty()) return "an entry's value is in pieces";
+  if (entry.value_length > kReplicatedValueBytesMax)
+    return absl::StrCat("an entry's value has ", entry.value_length, " bytes");
+  if (entry.version > index::kCasVersionMax) return "an entry has an impossible version";
+  if (entry.kind == wal::EntryKind::kDelete && entry.result.has_value() &&
+      entry.result->version > index::kCasVersionMax)
+    return "a result has an impossible version";
+  if (entry.value_length > wal::kShortValueBytesMax &&
+      entry.value_checksum != XXH3_64bits(entry.value.data(), entry.value.size()))
+    return "an entry's value has another checksum";
+  return WhyImpossible(entry);
+}
+
+std::string NameOf(const ReplicatedGroup& group) {
+  return absl::StrCat("the group of term ", group.term, ", entries ", group.first_lsn, " to ",
+                      group.last_lsn);
+}
+
+bool HasResult(const SessionImage& image, uint64_t sequence) {
+  const auto at = std::lower_bound(image.results.begin(), image.results.end(), sequence,
+                                   [](const auto& one, uint64_t of) { return one.first < of; });
+  return at != image.results.end() && at->first == sequence;
+}
+
+}  // namespace
+
+// --- Roles -------------------------------------------------------------------
+
+void TableReplica::BeginBackup(std::vector<SessionImage> sessions) {
+  assert(reserved_.empty());
+  sessions_.clear();
+  for (SessionImage& session : sessions) sessions_[session.id] = std::move(session);
+  version_floor_ = std::max(version_floor_, tables_.LastVersion());
+  for (uint32_t i = 0; i < tables_.partitions(); ++i)
+    tables_.SetDecides(i, IsMistake(ReplicationMistake::kBackupDecides));
+}
+
+std::vector<SessionImage> TableReplica::TakeOver() {
+  assert(reserved_.empty() && !is_copying_);
+  tables_.RaiseVersions(version_floor_);
+  for (uint32_t i = 0; i < tables_.partitions(); ++i) tables_.SetDecides(i, true);
+  std::vector<SessionImage> sessions = Sessions();
+  sessions_.clear();
+  return sessions;
+}
+
+void TableReplica::Clear() {
+  assert(reserved_.empty());
+  const absl::Time now = tables_.ServerTime();
+  for (uint32_t i = 0; i < tables_.partitions(); ++i) {
+    uint64_t cursor = 0;
+    do {
+      const LockedTable table = tables_.Lock(i);
+      std::vector<std::pair<std::string, uint64_t>> keys;
+      cursor = table->Walk(cursor, kClearedBytes, [&](const index::WalkedKey& key) {
+        keys.emplace_back(std::string(key.key), key.version);
+      });
+      for (const auto& [key, version] : keys)
+        (void)table->MakeDelete({key, tables_.HashOf(key)}, version, now);
+    } while (cursor != 0);
+  }
+  sessions_.clear();
+  names_.Clear();
+  is_copying_ = false;
+}
+
+std::vector<SessionImage> TableReplica::Sessions() const {
+  std::vector<SessionImage> sessions;
+  for (const auto& [id, image] : sessions_) ForgetResults(sessions.emplace_back(image));
+  return sessions;
+}
+
+// --- Groups ------------------------------------------------------------------
+
+absl::Status TableReplica::Parse(const ReplicatedGroup& group, wal::Group& parsed) const {
+  std::string wrong = wal::ParseGroup(wal::BytesOfText(*group.body), parsed);
+  if (wrong.empty() && parsed.entries.size() != group.last_lsn - group.first_lsn + 1)
+    wrong = absl::StrCat("it has ", parsed.entries.size(), " entries");
+  const uint32_t partition = parsed.header.shard;
+  if (wrong.empty() && partition >= tables_.partitions())
+    wrong = absl::StrCat("it is of partition ", partition, " of ", tables_.partitions());
+  for (const wal::Entry& entry : parsed.entries) {
+    if (!wrong.empty()) break;
+    wrong = WhyRefused(entry);
+    if (wrong.empty() && NamesKey(entry) && tables_.PartitionOf(entry.key) != partition)
+      wrong = "a key is of another partition; the servers' hash seeds differ";
+  }
+  if (wrong.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(NameOf(group), " is damaged: ", wrong));
+}
+
+absl::Status TableReplica::RoomError(const absl::Status& status, absl::string_view what) const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(what, " has no room on this server: ", status.message(),
+                   "; start it with a larger --memory"));
+}
+
+absl::Status TableReplica::Reserve(const ReplicatedGroup& group) {
+  Reserved reserved;
+  reserved.first_lsn = group.first_lsn;
+  reserved.body = group.body;
+  if (absl::Status status = Parse(group, reserved.group); !status.ok()) return status;
+  const LockedTable table = tables_.Lock(reserved.group.header.shard);
+  for (const wal::Entry& entry : reserved.group.entries) {
+    if (!NamesKey(entry)) continue;
+    absl::Status status = Hold(entry, *table, reserved);
+    if (status.ok()) continue;
+    Drop(*table, reserved);
+    return RoomError(status, NameOf(group));
+  }
+  NoteVersions(reserved.group);
+  reserved_.push_back(std::move(reserved));
+  return absl::OkStatus();
+}
+
+// Whether the key may be absent when the put is made.
+bool TableReplica::IsNew(const index::HashedKey& key, const index::Table& table) const {
+  if (IsMistake(ReplicationMistake::kReservesNoPlace)) return table.HeldVersion(key) == 0;
+  return table.HeldVersion(key) == 0 || deletions_.contains(key.hash.bits);
+}
+
+absl::Status TableReplica::Hold(const wal::Entry& entry, index::Table& table, Reserved& to) {
+  Held held;
+  held.key = {entry.key, tables_.HashOf(entry.key)};
+  const absl::Time now = tables_.ServerTime();
+  absl::StatusOr<index::HeldWrite> write = index::HeldWrite();
+  if (entry.kind == wal::EntryKind::kPut) {
+    write = table.HoldPut(held.key, entry.value.size(), IsNew(held.key, table), now);
+  } else if (entry.kind == wal::EntryKind::kExpire) {
+    write = table.HoldExpire(held.key, entry.expiry, now);
+  } else if (absl::Status status = table.CheckHolds(); !status.ok()) {
+    write = status;
+  }
+  if (!write.ok()) return write.status();
+  held.write = *write;
+  if (entry.kind == wal::EntryKind::kDelete) ++deletions_[held.key.hash.bits];
+  to.held.push_back(held);
+  return absl::OkStatus();
+}
+
+void TableReplica::EndDeletion(const Held& held) {
+  const auto found = deletions_.find(held.key.hash.bits);
+  assert(found != deletions_.end());
+  if (--found->second == 0) deletions_.erase(found);
+}
+
+// Gives back what the entries hold, as far as they do.
+void TableReplica::Drop(index::Table& table, Reserved& from) {
+  auto held = from.held.begin();
+  for (const wal::Entry& entry : from.group.entries) {
+    if (held == from.held.end()) break;
+    if (!NamesKey(entry)) continue;
+    table.DropHeld(held->write);
+    if (entry.kind == wal::EntryKind::kDelete) EndDeletion(*held);
+    ++held;
+  }
+  from.held.clear();
+}
+
+void TableReplica::NoteVersions(const wal::Group& group) {
+  for (const wal::Entry& entry : group.entries) {
+    // A client has seen the version of a deletion, and the bound of a flush.
+    const bool has_own = entry.kind == wal::EntryKind::kDelete && entry.result.has_value();
+    uint64_t version = entry.version;
+    if (!IsMistake(ReplicationMistake::kFloorOfAppliedKeys)) {
+      if (has_own) version = std::max(version, entry.result->version);
+    } else if (entry.kind != wal::EntryKind::kPut) {
+      continue;
+    }
+    version_floor_ = std::max(version_floor_, version);
+  }
+}
+
+void TableReplica::Release(const ReplicatedGroup& group) {
+  assert(!reserved_.empty() && reserved_.back().first_lsn == group.first_lsn);
+  (void)group;
+  Reserved reserved = std::move(reserved_.back());
+  reserved_.pop_back();
+  if (IsMistake(ReplicationMistake::kForgetsReleased)) return;
+  const LockedTable table = tables_.Lock(reserved.group.header.shard);
+  Drop(*table, reserved);
+}
+
+void TableReplica::Apply(const ReplicatedGroup& group) {
+  assert(!reserved_.empty() && reserved_.front().first_lsn == group.first_lsn);
+  (void)group;
+  Reserved reserved = std::move(reserved_.front());
+  reserved_.pop_front();
+  const absl::Time now = tables_.ServerTime();
+  const LockedTable table = tables_.Lock(reserved.group.header.shard);
+  auto held = reserved.held.begin();
+  for (const wal::Entry& entry : reserved.group.entries) {
+    if (NamesKey(entry)) Make(entry, *held++, *table, now);
+    NoteClient(entry, sessions_);
+    if (is_copying_) names_.Note(entry);
+  }
+  // As a poller does for partitions that it has written to.
+  if (table->GrowthWanted()) (void)table->GrowStep(now);
+}
+
+void TableReplica::Make(const wal::Entry& entry, const Held& held, index::Table& table,
+                        absl::Time now) {
+  switch (entry.kind) {
+    case wal::EntryKind::kPut:
+      table.MakePut(held.write, held.key, entry.value, entry.version, entry.expiry, now);
+      return;
+    case wal::EntryKind::kExpire:
+      // A joiner may not have the value yet. Then CopiedNames keeps the expiry.
+      (void)table.MakeExpire(held.write, held.key, entry.version, entry.expiry, now);
+      return;
+    default:
+      EndDeletion(held);
+      (void)table.MakeDelete(
+          held.key, IsMistake(ReplicationMistake::kDeletesNewer) ? UINT64_MAX : entry.version, now);
+      return;
+  }
+}
+
+// --- The copy ----------------------------------------------------------------
+
+void TableReplica::BeginCopy() {
+  assert(reserved_.empty());
+  names_.Clear();
+  is_copying_ = true;
+}
+
+absl::Status TableReplica::TakeChunk(absl::string_view chunk) {
+  assert(is_copying_);
+  const absl::StatusOr<Chunk> parsed = ParseChunk(chunk);
+  if (!parsed.ok()) return parsed.status();
+  version_floor_ = std::max(version_floor_, parsed->last_version);
+  for (CopiedItem item : parsed->items) {
+    if (!names_.MayTake(item)) continue;
+    if (absl::Status status = TakeItem(item); !status.ok()) return status;
+  }
+  for (const SessionImage& session : parsed->sessions) {
+    if (names_.MayTakeSession(session.id)) TakeSession(session);
+  }
+  if (!parsed->is_last) return absl::OkStatus();
+  is_copying_ = false;
+  names_.Clear();
+  return absl::OkStatus();
+}
+
+absl::Status TableReplica::TakeItem(const CopiedItem& item) {
+  const index::HashedKey key{item.key, tables_.HashOf(item.key)};
+  const absl::Time now = tables_.ServerTime();
+  const LockedTable table = tables_.Lock(tables_.PartitionOf(key.hash));
+  const bool is_new = table->HeldVersion(key) == 0;
+  absl::StatusOr<index::HeldWrite> write = table->HoldPut(key, item.value.size(), is_new, now);
+  if (!write.ok()) return RoomError(write.status(), "a copied key");
+  table->MakePut(*write, key, item.value, item.version, item.expiry_ns, now);
+  if (table->GrowthWanted()) (void)table->GrowStep(now);
+  version_floor_ = std::max(version_floor_, item.version);
+  return absl::OkStatus();
+}
+
+// The copy and the groups have the same result of a sequence.
+void TableReplica::TakeSession(const SessionImage& session) {
+  SessionImage& image = sessions_[session.id];
+  image.id = session.id;
+  if (IsMistake(ReplicationMistake::kCopyOverResults)) image.results.clear();
+  for (const auto& [sequence, result] : session.results) {
+    if (!HasResult(image, sequence)) RememberResult(image, sequence, result);
+  }
+}
+
+}  // namespace osprey::server

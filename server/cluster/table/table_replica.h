@@ -1,0 +1,118 @@
+// The tables and sessions of a replica that is no primary: applies groups that the primary has decided.
+//
+//   BeginBackup ──> Reserve, Apply, Release (ShardBackup) ──> TakeOver: the tables decide again
+//        └─ a joiner: BeginCopy ──> TakeChunk, … in between ──> the last chunk
+//
+// Rules:
+//
+// - Reserve holds an item for each put, and a line of the index for each key that is new then. *Else* a
+//   group that was committed has no room.
+// - A key counts as new if it is absent, or if a deletion of it is pending. *Else* a put behind a pending
+//   deletion finds no place.
+// - A deletion names a version: a later value stays. *Else* a key is gone that was put while the
+//   eviction of its earlier value was on its way.
+// - A key that a group has put or deleted since the copy began is not taken from the copy. *Else* an
+//   earlier value comes back.
+// - Of a key whose expiry alone a group has changed, the value is taken from the copy, with that
+//   expiry. *Else* the value is missing, since no group has it.
+// - A session that a group has ended is not taken from the copy. Results of groups stay beside those of
+//   the copy. *Else* a repeated write is executed again.
+// - Nothing is evicted, and no expired key ends, but by an entry. *Else* the replicas differ.
+//
+// Thread rule: one thread, which holds no lock of a partition. Others may use the tables.
+
+#ifndef OSPREY_SERVER_CLUSTER_TABLE_TABLE_REPLICA_H_
+#define OSPREY_SERVER_CLUSTER_TABLE_TABLE_REPLICA_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "index/writer/table.h"
+#include "server/cluster/replication/shard_backup.h"
+#include "server/cluster/table/copied_names.h"
+#include "server/cluster/table/copy_chunk.h"
+#include "server/durability/entry_effects.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+#include "server/wal/format/entries.h"
+
+namespace osprey::server {
+
+class TableReplica final : public ReplicaStore {
+ public:
+  // `tables` outlives this. `seed`: random, of the digests of names.
+  TableReplica(Tables& tables, uint64_t seed) : tables_(tables), names_(seed) {}
+
+  // The tables decide nothing from now on. `sessions` are those that this server had as a primary, if
+  // it was one. REQUIRES: no write of the tables is prepared (index::Table::Prepare).
+  void BeginBackup(std::vector<SessionImage> sessions = {});
+  // The tables decide again, with versions above all that were seen. Returns the sessions, for
+  // Engine::RestoreSessions. REQUIRES: no group is reserved; no copy is under way.
+  std::vector<SessionImage> TakeOver();
+  // Removes all keys and sessions. REQUIRES: BeginBackup; no group is reserved.
+  void Clear();
+
+  // --- ReplicaStore, between BeginBackup and TakeOver.
+  // Errors: DATA_LOSS (a malformed group; says what is wrong); RESOURCE_EXHAUSTED (says which --memory
+  // is too small).
+  absl::Status Reserve(const ReplicatedGroup& group) override;
+  void Release(const ReplicatedGroup& group) override;
+  void Apply(const ReplicatedGroup& group) override;
+
+  // --- The copy for a joiner, between BeginBackup and TakeOver.
+  // The copy begins: the groups that are reserved from now on are those behind it. REQUIRES: the tables
+  // are empty, and no group is reserved.
+  void BeginCopy();
+  // Takes a part of the copy, in its order. Groups may be reserved and applied before and after each.
+  // Errors: those of Reserve. Then the copy has to begin again, with Clear. REQUIRES: is_copying().
+  absl::Status TakeChunk(absl::string_view chunk);
+  // Until the last chunk was taken.
+  bool is_copying() const { return is_copying_; }
+
+  // The highest version that was seen.
+  uint64_t version_floor() const { return version_floor_; }
+  // By ascending id.
+  std::vector<SessionImage> Sessions() const;
+
+ private:
+  // What an entry holds.
+  struct Held {
+    index::HashedKey key;
+    index::HeldWrite write;
+  };
+  struct Reserved {
+    uint64_t first_lsn = 0;
+    std::shared_ptr<const std::string> body;  // that `group` points into
+    wal::Group group;
+    std::vector<Held> held;  // by entry, as far as it names a key
+  };
+
+  absl::Status Parse(const ReplicatedGroup& group, wal::Group& parsed) const;
+  absl::Status Hold(const wal::Entry& entry, index::Table& table, Reserved& to);
+  void Drop(index::Table& table, Reserved& from);
+  void Make(const wal::Entry& entry, const Held& held, index::Table& table, absl::Time now);
+  bool IsNew(const index::HashedKey& key, const index::Table& table) const;
+  void EndDeletion(const Held& held);
+  void NoteVersions(const wal::Group& group);
+  absl::Status TakeItem(const CopiedItem& item);
+  void TakeSession(const SessionImage& session);
+  absl::Status RoomError(const absl::Status& status, absl::string_view what) const;
+
+  Tables& tables_;
+  std::deque<Reserved> reserved_;
+  absl::flat_hash_map<uint64_t, uint32_t> deletions_;  // that are reserved, by hash
+  SessionImages sessions_;
+  uint64_t version_floor_ = 0;
+  bool is_copying_ = false;
+  CopiedNames names_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CLUSTER_TABLE_TABLE_REPLICA_H_

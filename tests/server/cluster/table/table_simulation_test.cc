@@ -1,0 +1,121 @@
+// Replicas of one primary's tables end with the same keys, values, versions, expiries and results,
+// whatever the order in which groups and copies come. Each mistake of test_hooks.h about them is found.
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/cluster/replication/test_hooks.h"
+#include "tests/server/cluster/table/table_world.h"
+
+namespace osprey::server {
+namespace {
+
+TableWorldOptions OptionsOf(uint64_t seed) {
+  TableWorldOptions options;
+  options.seed = seed;
+  return options;
+}
+
+TableWorldOptions EvictingOf(uint64_t seed) {
+  TableWorldOptions options = OptionsOf(seed);
+  options.memory_bytes = 1 << 20;
+  options.evict = true;
+  options.keys = 600;
+  options.long_value_bytes = 60 << 10;
+  options.long_values = 15;
+  // A promoted backup has memory enough.
+  options.failovers = seed % 3 == 0 ? 1 : 0;
+  options.drops = 5;
+  return options;
+}
+
+struct Sums {
+  int refusals = 0, joined = 0, failovers = 0, replaced = 0;
+  uint64_t evictions = 0, expiries = 0, during_copies = 0;
+
+  void Add(const TableWorld& world) {
+    refusals += world.refusals();
+    joined += world.joined();
+    failovers += world.failovers();
+    replaced += world.replaced();
+    evictions += world.evictions();
+    expiries += world.expiries();
+    during_copies += world.during_copies();
+  }
+};
+
+TEST(TableSimulationTest, ReplicasHaveTheSame) {
+  Sums sums;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    TableWorld world(OptionsOf(seed));
+    ASSERT_EQ(world.Run(), "") << "seed " << seed;
+    sums.Add(world);
+  }
+  EXPECT_EQ(sums.refusals, 0);
+  EXPECT_GT(sums.joined, 20);
+  EXPECT_GT(sums.failovers, 20);
+  EXPECT_GT(sums.replaced, 20);
+  EXPECT_GT(sums.expiries, 200u);
+  EXPECT_GT(sums.during_copies, 100u);
+}
+
+TEST(TableSimulationTest, ReplicasOfAnEvictingPrimaryHaveTheSame) {
+  Sums sums;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    TableWorld world(EvictingOf(seed));
+    ASSERT_EQ(world.Run(), "") << "seed " << seed;
+    sums.Add(world);
+  }
+  EXPECT_GT(sums.evictions, 1000u);
+  EXPECT_GT(sums.failovers, 3);
+  EXPECT_GT(sums.joined, 40);
+}
+
+TEST(TableSimulationTest, FullReplicasRefuseGroupsAndApplyWhatTheyTook) {
+  for (const bool evict : {false, true}) {
+    Sums sums;
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      TableWorldOptions options = OptionsOf(seed);
+      options.memory_bytes = 8 << 20;
+      options.backup_memory_bytes = 2 << 20;
+      options.evict = evict;
+      options.keys = 2000;
+      options.long_values = 10;
+      options.long_value_bytes = 100 << 10;
+      options.failovers = 0;
+      TableWorld world(options);
+      ASSERT_EQ(world.Run(), "") << "seed " << seed;
+      sums.Add(world);
+    }
+    EXPECT_GT(sums.refusals, 10) << evict;
+    EXPECT_GT(sums.joined, 3) << evict;
+  }
+}
+
+struct Mistaken {
+  explicit Mistaken(ReplicationMistake mistake) { active_mistake = mistake; }
+  ~Mistaken() { active_mistake = ReplicationMistake::kNone; }
+};
+
+class TableMistakesTest : public ::testing::TestWithParam<ReplicationMistake> {};
+
+TEST_P(TableMistakesTest, IsFound) {
+  const Mistaken mistaken(GetParam());
+  std::string found;
+  for (uint64_t seed = 1; seed <= 60 && found.empty(); ++seed) {
+    found = TableWorld(seed % 2 == 0 ? OptionsOf(seed) : EvictingOf(seed)).Run();
+  }
+  EXPECT_NE(found, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TableMistakesTest,
+    ::testing::Values(ReplicationMistake::kCopyOverAppends, ReplicationMistake::kCopyForgetsExpiry,
+                      ReplicationMistake::kCopyWithoutExpired, ReplicationMistake::kCopyOverResults,
+                      ReplicationMistake::kExpiryNotReported, ReplicationMistake::kForgetsReleased,
+                      ReplicationMistake::kFloorOfAppliedKeys),
+    [](const auto& mistake) { return absl::StrCat(static_cast<int>(mistake.param)); });
+
+}  // namespace
+}  // namespace osprey::server

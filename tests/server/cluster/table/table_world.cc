@@ -1,0 +1,486 @@
+#include "tests/server/cluster/table/table_world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/layout/layout.h"
+
+namespace osprey::server {
+namespace {
+
+constexpr uint64_t kMillisecondNs = 1000000;
+constexpr uint64_t kSessions = 3;
+
+struct Content {
+  std::string value;
+  uint64_t version = 0;
+  uint64_t expiry_ns = 0;
+  bool operator==(const Content&) const = default;
+};
+
+std::map<std::string, Content> ContentsOf(Tables& tables, uint64_t now_ns) {
+  std::map<std::string, Content> contents;
+  for (uint32_t i = 0; i < tables.partitions(); ++i) {
+    const LockedTable table = tables.Lock(i);
+    uint64_t cursor = 0;
+    do {
+      cursor = table->Walk(cursor, 1 << 20, [&](const index::WalkedKey& key) {
+        if (key.expiry_ns != 0 && key.expiry_ns <= now_ns) return;
+        contents[std::string(key.key)] = {std::string(wal::TextOf(key.value)), key.version,
+                                          key.expiry_ns};
+      });
+    } while (cursor != 0);
+  }
+  return contents;
+}
+
+std::string Describe(const Content& content) {
+  return absl::StrCat("version ", content.version, ", expiry ", content.expiry_ns, ", ",
+                      content.value.size(), " bytes");
+}
+
+}  // namespace
+
+// --- A server ------------------------------------------------------------------
+
+TableNode::TableNode(const TableWorldOptions& options, uint64_t memory_bytes, absl::Time& clock,
+                     uint64_t id)
+    : memory(memory_bytes), now(clock) {
+  std::vector<PartitionChanges*> receivers;
+  for (uint32_t i = 0; i < TableWorld::kPartitions; ++i) {
+    changes.push_back(
+        std::make_unique<ReplicatedChanges>(i, *this, [this] { return tables->LastVersion(); }));
+    receivers.push_back(changes.back().get());
+  }
+  index::TableOptions table;
+  table.incarnation = id;
+  table.hash_seed = 77;
+  table.evict = options.evict;
+  table.clock = [this] { return now; };
+  tables = *Tables::Create(memory.span(), TableWorld::kPartitions, table, receivers);
+  replica.emplace(*tables, id);
+}
+
+void TableNode::Decide(uint32_t, std::string body, uint64_t entries) {
+  groups.emplace_back(std::move(body), entries);
+}
+
+void TableNode::Maintain() {
+  for (uint32_t i = 0; i < tables->partitions(); ++i) {
+    const LockedTable table = tables->Lock(i);
+    (void)table->GrowStep(now);
+    (void)table->SweepStep(now);
+    (void)table->EvictStep(now);
+    (void)table->CompactStep(now);
+  }
+}
+
+// --- Requests --------------------------------------------------------------------
+
+TableWorld::TableWorld(const TableWorldOptions& options)
+    : options_(options), random_(options.seed) {
+  nodes_.push_back(NewNode(/*is_primary=*/true));
+  for (int i = 0; i < 2; ++i) {
+    nodes_.push_back(NewNode(/*is_primary=*/false));
+    nodes_.back()->replica->BeginBackup();
+    nodes_.back()->in_sync = true;
+  }
+}
+
+std::unique_ptr<TableNode> TableWorld::NewNode(bool is_primary) {
+  return std::make_unique<TableNode>(
+      options_, is_primary ? options_.memory_bytes : options_.backup_memory_bytes, now_,
+      1000 + ++ids_);
+}
+
+std::string TableWorld::Value() {
+  if (random_.Chance(options_.long_values))
+    return std::string(1 + random_.Below(options_.long_value_bytes), 'l');
+  const uint64_t bytes[] = {8, 40, 300, 5000};
+  return std::string(random_.Below(bytes[random_.Below(4)]),
+                     static_cast<char>('a' + random_.Below(26)));
+}
+
+KeyedRequest TableWorld::RandomRequest(Decided& decided) {
+  KeyedRequest request;
+  const uint64_t kind = random_.Below(12);
+  std::string value;
+  const bool is_counter = kind == 6;
+  decided.key = absl::StrCat(is_counter ? "counter" : "key",
+                             random_.Below(static_cast<uint64_t>(options_.keys)));
+  if (kind < 6) {
+    request.opcode = rdma::Opcode::kPut;
+    value = Value();
+    if (random_.Chance(25)) request.ttl_ns = (1 + random_.Below(3000)) * kMillisecondNs;
+    if (random_.Chance(15)) request.condition.kind = index::Condition::Kind::kAbsent;
+  } else if (kind == 6) {
+    request.opcode = rdma::Opcode::kIncrement;
+    request.by = 1 + static_cast<int64_t>(random_.Below(9));
+  } else if (kind == 7) {
+    request.opcode = rdma::Opcode::kAppend;
+    value = std::string(1 + random_.Below(200), '+');
+  } else if (kind < 10) {
+    request.opcode = rdma::Opcode::kExpire;
+    if (random_.Chance(60)) request.ttl_ns = (1 + random_.Below(3000)) * kMillisecondNs;
+  } else {
+    request.opcode = rdma::Opcode::kDelete;
+  }
+  decided.frame = std::move(value);
+  request.key = decided.key;
+  request.value = AsFrameBytes(decided.frame);
+  request.hash = primary().tables->HashOf(decided.key);
+  if (request.condition.kind == index::Condition::Kind::kNone && random_.Chance(20)) {
+    const absl::StatusOr<index::Table::View> view =
+        primary().tables->Lock(primary().tables->PartitionOf(request.hash))->Find(decided.key);
+    if (view.ok()) request.condition = {index::Condition::Kind::kVersionIs, view->version};
+  }
+  return request;
+}
+
+void TableWorld::DecideSome() {
+  const uint64_t count = 1 + random_.Below(8);
+  for (uint64_t i = 0; i < count; ++i) {
+    Decided& one = decided_.emplace_back();
+    one.request = RandomRequest(one);
+    one.partition = primary().tables->PartitionOf(one.request.hash);
+    const uint64_t session = 1 + random_.Below(kSessions);
+    one.write = {session, ++sequences_[session], one.request.opcode};
+    const LockedTable table = primary().tables->Lock(one.partition);
+    PartitionChanges& changes = *table.changes();
+    changes.SetWrite(&one.write);
+    Verdict verdict;
+    if (!changes.IsPending(one.request.hash.bits))
+      verdict = server::Decide(*table, one.request, kReplicatedValueBytesMax, now_);
+    if (!verdict.decision.has_value()) {
+      decided_.pop_back();
+      continue;
+    }
+    one.decision = *std::move(verdict.decision);
+    Report(one.decision, {one.request.key, one.request.hash}, changes);
+    Expect(one);
+  }
+  TakeGroups();
+}
+
+// What the primary has decided takes its place.
+void TableWorld::TakeGroups() {
+  for (auto& [body, entries] : std::exchange(primary().groups, {})) {
+    ReplicatedGroup group;
+    group.first_lsn = stream_.empty() ? 1 : stream_.back().last_lsn + 1;
+    group.last_lsn = group.first_lsn + entries - 1;
+    group.term = term_;
+    EXPECT_LE(body.size(), uint64_t{8} << 20);
+    group.body = std::make_shared<const std::string>(std::move(body));
+    stream_.push_back(std::move(group));
+  }
+}
+
+// A part of a flush. It is made at once.
+void TableWorld::Flush() {
+  TableAccess access(*primary().tables);
+  const uint64_t session = 1 + random_.Below(kSessions);
+  access.set_write({session, ++sequences_[session], rdma::Opcode::kFlush});
+  const Answer answer = ExecuteFlush(access, {}, now_);
+  if (answer.body.version == 0) return;
+  expected_[{session, sequences_[session]}] = ResultOf(answer);
+  TakeGroups();
+}
+
+// --- Groups ----------------------------------------------------------------------
+
+void TableWorld::Drop(TableNode& node) {
+  ++refusals_;
+  for (std::unique_ptr<TableNode>& one : nodes_) {
+    if (one.get() == &node) one = nullptr;  // it joins again
+  }
+}
+
+// False: there is no group, or the node has no room and is dropped.
+bool TableWorld::ReserveNext(TableNode& node) {
+  if (node.reserved == stream_.size()) return false;
+  const ReplicatedGroup& group = stream_[node.reserved];
+  const absl::Status status = node.replica->Reserve(group);
+  if (!status.ok()) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    Drop(node);
+    return false;
+  }
+  node.pending.push_back(group);
+  ++node.reserved;
+  during_copies_ += node.replica->is_copying();
+  return true;
+}
+
+void TableWorld::ApplyNext(TableNode& node) {
+  if (node.pending.empty() || node.applied() >= committed_) return;
+  node.replica->Apply(node.pending.front());
+  node.pending.pop_front();
+}
+
+void TableWorld::Expect(const Decided& one) {
+  Result result;
+  result.code = absl::StatusCode::kOk;
+  result.version = one.decision.version;
+  result.has_number = one.request.opcode == rdma::Opcode::kIncrement;
+  result.number = one.decision.number;
+  if (one.request.opcode == rdma::Opcode::kAppend)
+    result.value_length = one.decision.bytes().size();
+  if (one.request.opcode == rdma::Opcode::kExpire) result.expiry = one.decision.expiry_ns;
+  expected_[{one.write.session, one.write.sequence}] = result;
+}
+
+// These writes are answered, and no other one that was decided will be.
+void TableWorld::Settle(const std::set<std::pair<uint64_t, uint64_t>>& committed) {
+  for (const auto& [write, result] : expected_) {
+    if (!committed.contains(write)) continue;
+    results_[write] = result;
+    answered_ = std::max(answered_, result.version);
+  }
+  expected_.clear();
+}
+
+std::vector<SessionImage> TableWorld::SessionsOfClients() const {
+  std::map<uint64_t, SessionImage> images;
+  for (const auto& [write, result] : results_) {
+    SessionImage& image = images[write.first];
+    image.id = write.first;
+    image.results.emplace_back(write.second, result);
+    if (image.results.size() > kResultsKept) image.results.erase(image.results.begin());
+  }
+  std::vector<SessionImage> sessions;
+  for (auto& [id, image] : images) sessions.push_back(std::move(image));
+  return sessions;
+}
+
+void TableWorld::ReserveAllInSync() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i == primary_) continue;
+    while (nodes_[i] != nullptr && nodes_[i]->in_sync && ReserveNext(*nodes_[i])) {
+    }
+  }
+}
+
+std::string TableWorld::Commit() {
+  ReserveAllInSync();
+  committed_ = stream_.size();
+  std::set<std::pair<uint64_t, uint64_t>> all;
+  for (const auto& [write, result] : expected_) all.insert(write);
+  for (const Decided& one : decided_) {
+    const LockedTable table = primary().tables->Lock(one.partition);
+    table.changes()->SetWrite(&one.write);
+    const Answer answer = Apply(*table, one.request, one.decision, *table.changes(), now_);
+    if (answer.code() != absl::StatusCode::kOk) return "the primary refuses what it has decided";
+  }
+  Settle(all);
+  decided_.clear();
+  TakeGroups();  // keys that expired, or were evicted, before they were made
+  return "";
+}
+
+// The primary is lost, with what it has decided and not committed. A member goes on.
+std::string TableWorld::FailOver() {
+  std::vector<size_t> members;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != primary_ && nodes_[i] != nullptr && nodes_[i]->in_sync) members.push_back(i);
+  }
+  if (members.empty()) return Commit();
+  ++failovers_;
+  evictions_ += primary().tables->stats().evictions;
+  expiries_ += primary().tables->stats().expiries;
+  nodes_[primary_] = nullptr;
+  primary_ = members[random_.Below(members.size())];
+  // Its tail is what it has. What others have behind that is replaced.
+  stream_.resize(primary().reserved);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i] == nullptr || i == primary_) continue;
+    if (!nodes_[i]->in_sync) {
+      nodes_[i] = nullptr;  // its copy was the old primary's
+      continue;
+    }
+    for (; nodes_[i]->reserved > stream_.size(); --nodes_[i]->reserved) {
+      nodes_[i]->replica->Release(nodes_[i]->pending.back());
+      nodes_[i]->pending.pop_back();
+      ++replaced_;
+    }
+  }
+  ReserveAllInSync();
+  std::set<std::pair<uint64_t, uint64_t>> survived;
+  for (size_t i = committed_; i < stream_.size(); ++i) {
+    wal::Group group;
+    EXPECT_EQ(wal::ParseGroup(wal::BytesOfText(*stream_[i].body), group), "");
+    for (const wal::Entry& entry : group.entries) survived.emplace(entry.client, entry.sequence);
+  }
+  Settle(survived);
+  decided_.clear();
+  committed_ = stream_.size();
+  while (!primary().pending.empty()) ApplyNext(primary());
+  std::string wrong = CompareSessions(primary());
+  if (!wrong.empty()) return absl::StrCat("a new primary: ", wrong);
+  (void)primary().replica->TakeOver();
+  if (primary().tables->LastVersion() < answered_)
+    return "a new primary gives out versions that clients have seen";
+  ++term_;
+  return "";
+}
+
+// --- Joiners ---------------------------------------------------------------------
+
+void TableWorld::BeginJoin(size_t node) {
+  nodes_[node] = NewNode(/*is_primary=*/false);
+  TableNode& joiner = *nodes_[node];
+  joiner.replica->BeginBackup();
+  joiner.replica->BeginCopy();
+  joiner.copy.emplace(*primary().tables, SessionsOfClients());
+  joiner.reserved = committed_;
+}
+
+// False: it has no room and is dropped.
+bool TableWorld::StepJoin(TableNode& node) {
+  if (!node.copy->at_end() && random_.Chance(60)) {
+    node.chunks.push_back(node.copy->NextChunk());
+    node.copied_to = stream_.size();
+  }
+  if (!node.chunks.empty() && random_.Chance(50)) {
+    const absl::Status status = node.replica->TakeChunk(node.chunks.front());
+    node.chunks.pop_front();
+    if (!status.ok()) {
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+      Drop(node);
+      return false;
+    }
+  }
+  if (!node.copy->at_end() || node.replica->is_copying()) return true;
+  if (node.reserved < committed_ || node.copied_to > committed_) return true;
+  node.in_sync = true;
+  ++joined_;
+  return true;
+}
+
+// --- Rounds ----------------------------------------------------------------------
+
+void TableWorld::DeliverSome(size_t node) {
+  for (uint64_t step = random_.Below(12); step > 0; --step) {
+    if (nodes_[node] == nullptr) return;
+    TableNode& one = *nodes_[node];
+    if (random_.Chance(50)) {
+      (void)ReserveNext(one);
+    } else if (random_.Chance(70)) {
+      ApplyNext(one);
+    } else if (!one.in_sync && !StepJoin(one)) {
+      return;
+    }
+  }
+}
+
+std::string TableWorld::Round() {
+  now_ += absl::Milliseconds(random_.Below(150));
+  if (random_.Chance(options_.flushes)) Flush();
+  for (uint64_t i = random_.Below(3); i > 0; --i) DecideSome();
+  for (const std::unique_ptr<TableNode>& node : nodes_) {
+    if (node != nullptr) node->Maintain();
+  }
+  TakeGroups();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != primary_) DeliverSome(i);
+  }
+  std::string wrong = random_.Chance(options_.failovers) ? FailOver() : Commit();
+  if (!wrong.empty()) return wrong;
+  const size_t dropped = random_.Below(nodes_.size());
+  if (dropped != primary_ && random_.Chance(options_.drops)) nodes_[dropped] = nullptr;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i == primary_) continue;
+    if (nodes_[i] == nullptr && random_.Chance(30)) BeginJoin(i);
+    DeliverSome(i);
+  }
+  return "";
+}
+
+std::string TableWorld::Run() {
+  for (int round = 1; round <= options_.rounds; ++round) {
+    std::string wrong = Round();
+    if (wrong.empty() && (round % 40 == 0 || round == options_.rounds)) wrong = CompareAll();
+    if (!wrong.empty()) return absl::StrCat("round ", round, ": ", wrong);
+  }
+  evictions_ += primary().tables->stats().evictions;
+  expiries_ += primary().tables->stats().expiries;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i] == nullptr || i == primary_) continue;
+    std::string wrong = CompareEmpty(*nodes_[i]);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+// All members apply all, and have what the primary has.
+std::string TableWorld::CompareAll() {
+  std::string wrong = Commit();
+  if (wrong.empty()) wrong = Commit();  // what the first one has brought about
+  for (size_t i = 0; i < nodes_.size() && wrong.empty(); ++i) {
+    if (nodes_[i] == nullptr || i == primary_ || !nodes_[i]->in_sync) continue;
+    while (!nodes_[i]->pending.empty()) ApplyNext(*nodes_[i]);
+    wrong = Compare(*nodes_[i]);
+    if (wrong.empty()) wrong = CompareSessions(*nodes_[i]);
+    if (wrong.empty() && nodes_[i]->replica->version_floor() < answered_)
+      wrong = "clients have seen a version above the floor";
+    if (!wrong.empty()) wrong = absl::StrCat("server ", i, ": ", wrong);
+  }
+  return wrong;
+}
+
+std::string TableWorld::Compare(TableNode& node) {
+  const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now_));
+  const std::map<std::string, Content> wanted = ContentsOf(*primary().tables, now_ns);
+  const std::map<std::string, Content> held = ContentsOf(*node.tables, now_ns);
+  for (const auto& [key, content] : wanted) {
+    const auto found = held.find(key);
+    if (found == held.end()) return absl::StrCat(key, " is missing");
+    if (!(found->second == content))
+      return absl::StrCat(key, " has ", Describe(found->second), "; the primary's has ",
+                          Describe(content));
+  }
+  for (const auto& [key, content] : held) {
+    if (!wanted.contains(key)) return absl::StrCat(key, " is not at the primary");
+  }
+  // Expired ones included. A copy has none of these.
+  const uint64_t keys = node.tables->stats().keys;
+  const uint64_t keys_max = primary().tables->stats().keys;
+  return keys <= keys_max ? "" : absl::StrCat(keys, " keys, of which the primary has ", keys_max);
+}
+
+std::string TableWorld::CompareSessions(TableNode& node) const {
+  std::map<uint64_t, std::map<uint64_t, Result>> held;
+  for (const SessionImage& session : node.replica->Sessions())
+    held[session.id].insert(session.results.begin(), session.results.end());
+  for (const SessionImage& session : SessionsOfClients()) {
+    const uint64_t highest = session.results.back().first;
+    for (const auto& [sequence, result] : session.results) {
+      if (highest >= kResultsKept && sequence <= highest - kResultsKept) continue;
+      const auto found = held[session.id].find(sequence);
+      const std::string name = absl::StrCat("write ", sequence, " of session ", session.id);
+      if (found == held[session.id].end()) return absl::StrCat(name, " has no result");
+      const Result& is = found->second;
+      if (is.code != result.code || is.version != result.version ||
+          is.has_number != result.has_number || is.number != result.number ||
+          (result.value_length != 0 && is.value_length != result.value_length) ||
+          (result.expiry != 0 && is.expiry != result.expiry))
+        return absl::StrCat(name, " has another result: version ", is.version, ", not ",
+                            result.version);
+    }
+  }
+  return "";
+}
+
+// What the groups held was given back.
+std::string TableWorld::CompareEmpty(TableNode& node) {
+  while (node.in_sync && !node.pending.empty()) ApplyNext(node);
+  if (!node.in_sync) return "";
+  node.replica->Clear();
+  now_ += absl::Seconds(100);
+  for (int i = 0; i < 200; ++i) node.Maintain();
+  const index::TableStats stats = node.tables->stats();
+  if (stats.keys != 0) return absl::StrCat(stats.keys, " keys are left");
+  return stats.item_bytes == 0 ? "" : absl::StrCat(stats.item_bytes, " bytes of items are left");
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,157 @@
+// Servers that hold the same tables: a primary under random writes, backups that get its groups with
+// delays, and joiners that get a copy in between. tests/server/cluster/table/table_simulation_test.cc
+// judges them.
+//
+//   requests ──Decide──> primary ──groups──> stream ──Reserve──> each backup
+//                           │                  │
+//                         Apply <──commit──────┴────Apply──> each backup
+//
+// A primary may be lost between its decisions and their commit. A member is promoted then, and its groups
+// replace what others have pending of the old one. All servers have one clock, which the world moves.
+
+#ifndef OSPREY_TESTS_SERVER_CLUSTER_TABLE_TABLE_WORLD_H_
+#define OSPREY_TESTS_SERVER_CLUSTER_TABLE_TABLE_WORLD_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/cluster/replication/replica_log.h"
+#include "server/cluster/table/replicated_changes.h"
+#include "server/cluster/table/table_copy.h"
+#include "server/cluster/table/table_replica.h"
+#include "server/requests/keyed_request.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+#include "server/requests/two_step_writes.h"
+#include "tests/index/index_test_util.h"
+#include "tests/support/split_mix64.h"
+
+namespace osprey::server {
+
+struct TableWorldOptions {
+  uint64_t seed = 1;
+  uint64_t memory_bytes = 8 << 20;
+  uint64_t backup_memory_bytes = 16 << 20;
+  bool evict = false;
+  int rounds = 200;
+  int keys = 300;
+  uint64_t long_value_bytes = 1 << 20;
+  uint64_t long_values = 2;  // percent of the puts
+  uint64_t failovers = 4;    // percent of the rounds
+  uint64_t flushes = 1;      // likewise
+  uint64_t drops = 0;        // likewise, of a backup that joins again
+};
+
+// One server.
+class TableNode final : public GroupSink {
+ public:
+  TableNode(const TableWorldOptions& options, uint64_t memory_bytes, absl::Time& now, uint64_t id);
+
+  // Of a primary: what it has decided goes to `groups`.
+  void Decide(uint32_t partition, std::string body, uint64_t entries) override;
+  // The steps of a poller, which any server takes.
+  void Maintain();
+
+  index::RegionMemory memory;
+  absl::Time& now;
+  std::vector<std::unique_ptr<ReplicatedChanges>> changes;
+  std::unique_ptr<Tables> tables;
+  std::optional<TableReplica> replica;
+  std::vector<std::pair<std::string, uint64_t>> groups;  // bodies and their entries
+  // Of a backup: how many groups of the world's stream it has, those that its copy stands for included.
+  size_t reserved = 0;
+  std::deque<ReplicatedGroup> pending;  // the last ones of them
+  size_t applied() const { return reserved - pending.size(); }
+  // Of a joiner.
+  std::optional<TableCopy> copy;
+  std::deque<std::string> chunks;  // on their way
+  size_t copied_to = 0;            // what was decided when the last one was made
+  bool in_sync = false;
+};
+
+class TableWorld {
+ public:
+  static constexpr uint32_t kPartitions = 2;
+
+  explicit TableWorld(const TableWorldOptions& options);
+
+  // Runs all rounds. Returns the first thing that is wrong; empty: nothing.
+  std::string Run();
+
+  // Backups that were dropped, since they had no room.
+  int refusals() const { return refusals_; }
+  int joined() const { return joined_; }
+  int failovers() const { return failovers_; }
+  int replaced() const { return replaced_; }  // pending groups
+  uint64_t evictions() const { return evictions_; }
+  uint64_t expiries() const { return expiries_; }
+  uint64_t during_copies() const {
+    return during_copies_;
+  }  // groups that joiners got beside chunks
+
+ private:
+  struct Decided {
+    std::string frame;  // the key and the value, which the request points into
+    std::string key;
+    KeyedRequest request;
+    Decision decision;
+    ClientWrite write;
+    uint32_t partition = 0;
+  };
+  using Results = std::map<std::pair<uint64_t, uint64_t>, Result>;  // by session and sequence
+
+  TableNode& primary() { return *nodes_[primary_]; }
+  std::unique_ptr<TableNode> NewNode(bool is_primary);
+  std::string Value();
+  KeyedRequest RandomRequest(Decided& decided);
+  void DecideSome();
+  void TakeGroups();
+  void Flush();
+  bool ReserveNext(TableNode& node);
+  void ApplyNext(TableNode& node);
+  void DeliverSome(size_t node);
+  void BeginJoin(size_t node);
+  bool StepJoin(TableNode& node);
+  void Drop(TableNode& node);
+  void ReserveAllInSync();
+  std::string Commit();
+  std::string FailOver();
+  void Expect(const Decided& decided);
+  void Settle(const std::set<std::pair<uint64_t, uint64_t>>& committed);
+  std::vector<SessionImage> SessionsOfClients() const;
+  std::string Round();
+  std::string CompareAll();
+  std::string Compare(TableNode& node);
+  std::string CompareSessions(TableNode& node) const;
+  std::string CompareEmpty(TableNode& node);
+
+  const TableWorldOptions options_;
+  SplitMix64 random_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::vector<std::unique_ptr<TableNode>> nodes_;
+  size_t primary_ = 0;
+  uint64_t term_ = 1;
+  uint64_t ids_ = 0;
+  std::vector<ReplicatedGroup> stream_;
+  size_t committed_ = 0;
+  std::deque<Decided> decided_;             // by the present primary, and not committed
+  std::map<uint64_t, uint64_t> sequences_;  // by session
+  Results expected_;                        // of what was decided
+  Results results_;                         // of what was committed
+  uint64_t answered_ = 0;                   // the highest version that a client has seen
+  int refusals_ = 0, joined_ = 0, failovers_ = 0, replaced_ = 0;
+  uint64_t evictions_ = 0, expiries_ = 0, during_copies_ = 0;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_TESTS_SERVER_CLUSTER_TABLE_TABLE_WORLD_H_
