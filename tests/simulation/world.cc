@@ -11,6 +11,8 @@ namespace {
 // The largest rate difference of the raw clocks of two machines: 1000 ppm
 // (client/common/server_clock.h).
 constexpr int64_t kDriftPpmMax = 990;
+// Above 64 KiB a log has a value in pieces.
+constexpr uint64_t kValueBytesMax = 128 << 10;
 // Slewed clocks run off by 5 to 10 %, as with adjtimex and time daemons.
 constexpr int64_t kSlewPpmMin = 50'000;
 constexpr int64_t kSlewPpmMax = 100'000;
@@ -110,7 +112,7 @@ void World::Populate(Actor& actor) {
 absl::Time World::ServerTime() {
   int64_t now = Tick();
   if (index::IsMutant(index::Mutant::kServerClockSlewed)) now = Faster(now, server_slew_ppm_);
-  return absl::FromUnixNanos(now) + absl::Hours(400000);
+  return absl::FromUnixNanos(now + server_clock_ns_) + absl::Hours(400000);
 }
 
 absl::Time World::ClientTime(const SimulatedClient& client) {
@@ -177,7 +179,7 @@ void World::StartEngines(Server& server) {
   server::EngineOptions options;
   options.incarnation = server.incarnation;
   options.connections_max = 64;
-  options.value_bytes_max = 64 << 10;
+  options.value_bytes_max = kValueBytesMax;
   options.key = key_;
   options.random = [this] { return rng_.Next() | 1; };
   if (plan_.pollers > 1) {
