@@ -77,6 +77,7 @@ enum class Mutant {
   kEvictionNotLogged,
   kResultsNotRestored,  // a repeated write is executed again by the next incarnation
   kCeilingForgotten,    // the next incarnation gives out versions that were given out
+  kTimeMarkForgotten,   // the next incarnation's clock may be behind this one's
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS

@@ -108,10 +108,17 @@ void DutyThread::WatchSpace() {
     stats_.disk_free_bytes = *free;
     stats_.disk_needed_bytes = needed;
   }
-  const bool full = *free < needed;
+  const bool has_spare = data_.log.FindSpare();
+  const bool full = *free < needed || !has_spare;
   data_.refuse_writes(full);  // the log may have refused them meanwhile
   if (full == disk_full_) return;
   disk_full_ = full;
+  if (full && *free >= needed) {
+    return data_.options.log(absl::StrCat("the disk of ", data_.files.PathOf(""),
+                                          " gives no more space, though ", *free,
+                                          " bytes are free; writes are refused until it does; "
+                                          "raise the disk quota, or delete files"));
+  }
   data_.options.log(
       full ? absl::StrCat("the disk of ", data_.files.PathOf(""), " is full: ", *free,
                           " bytes are free, and ", needed,
@@ -183,8 +190,8 @@ void DutyThread::WriteCheckpoint() {
   };
   input.stop = &checkpoint_ends_;
   input.pause = [this](uint64_t) {
-    if (data_.options.checkpoint_step) return data_.options.checkpoint_step();
-    if (steady_clock::now() >= duties_at_) RunDuties();
+    if (data_.options.checkpoint_step) data_.options.checkpoint_step();
+    if (data_.options.checkpoint_step || steady_clock::now() >= duties_at_) RunDuties();
   };
   const steady_clock::time_point begun = steady_clock::now();
   const absl::StatusOr<CheckpointSize> size =

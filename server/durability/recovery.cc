@@ -396,7 +396,10 @@ absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, wal::
 }  // namespace
 
 // The mark is ahead of that clock, so it counts only if the exact time is unknown.
-uint64_t ClockAtEnd(const wal::LogEnd& end) { return end.clean ? end.clean_time : end.time_mark; }
+uint64_t ClockAtEnd(const wal::LogEnd& end) {
+  if (index::IsMutant(index::Mutant::kTimeMarkForgotten)) return 0;
+  return end.clean ? end.clean_time : end.time_mark;
+}
 
 absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& tables,
                                   const RecoveryOptions& options) {

@@ -127,6 +127,14 @@ bool Log::HasSpare() const {
   return current_.end + kMarkAndCloseBytes <= spare_.end();
 }
 
+bool Log::FindSpare() {
+  const std::lock_guard<std::mutex> lock(write_mutex_);
+  if (!spare_.is_missing()) return true;
+  if (spare_.KeepBehind(*current_.file, current_.end, current_.end)) return true;
+  spare_.GiveBackPart(*current_.file, current_.end);
+  return false;
+}
+
 absl::Status Log::ReserveSpace(uint64_t bytes) {
   // What is refused is never part of SpaceNeeded, which decides whether all writes are refused.
   const std::lock_guard<std::mutex> lock(reserve_mutex_);
@@ -206,6 +214,7 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
     options_.space_is_low();
   const absl::Status status = current_.file->Write(current_.end, PiecesOf(chunk));
   if (!status.ok() && !IsMutant(Mutant::kWriteErrorForgotten)) return status;
+  spare_.GiveBackPart(*current_.file, offset);
   const std::lock_guard<std::mutex> lock(state_mutex_);
   stats_.written_bytes += offset - current_.end;
   if (stats_.oldest_unsynced == steady_clock::time_point::max())

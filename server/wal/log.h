@@ -114,6 +114,9 @@ class Log {
   uint64_t SpaceNeeded() const;
   // On a full disk: whether a record without a body can be written.
   bool HasSpare() const;
+  // After space_is_low: whether there is space for the spare again, which FreeBytes does not show where
+  // a quota is used up. It may wait for a Write.
+  bool FindSpare();
   // Takes disk space for records that follow, so that Append need not refuse them. Released as they
   // are appended, or given up. Errors: RESOURCE_EXHAUSTED (less than SpaceNeeded() would be free),
   // those of FileSystem.

@@ -32,12 +32,20 @@ class SpareSpace {
     if (!is_supported() || end + bytes_ / 2 <= this->end()) return true;
     // The new records come first: they must not lack what is reserved behind them.
     const absl::Status status = file.Reserve(begin, end - begin + bytes_);
+    is_missing_ = absl::IsResourceExhausted(status);
     if (status.ok()) {
       end_.store(end + bytes_, std::memory_order_relaxed);
-    } else if (!absl::IsResourceExhausted(status)) {
+    } else if (!is_missing_) {
       is_supported_.store(false, std::memory_order_relaxed);
     }
-    return !absl::IsResourceExhausted(status);
+    return !is_missing_;
+  }
+  // The last KeepBehind found too little.
+  bool is_missing() const { return is_missing_; }
+  // After it, the records are written up to `end`. ext4 keeps what it found before the disk was full.
+  // A checkpoint may need that, so it goes back where no earlier reservation is left to keep.
+  void GiveBackPart(File& file, uint64_t end) {
+    if (is_missing_ && this->end() <= end) (void)file.ReleaseReserve();
   }
 
   // Whether this file system can, as far as is known.
@@ -47,6 +55,7 @@ class SpareSpace {
 
  private:
   const uint64_t bytes_;
+  bool is_missing_ = false;
   std::atomic<bool> is_supported_{bytes_ != 0};
   std::atomic<uint64_t> end_{0};
 };

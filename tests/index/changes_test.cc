@@ -187,6 +187,17 @@ TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
   EXPECT_FALSE(lives.after->Find("key").ok());
 }
 
+// No reader has seen it, and the clock stands still, so that nothing would become due.
+TEST(ChangesTest, WhatARestoredValueReplacesIsFreeAtOnce) {
+  TwoLives lives(1 << 20, false);
+  const absl::Time zero = absl::UnixEpoch();
+  const std::string value(100000, 'v');
+  for (uint64_t version = 1; version <= 3; ++version) {
+    ASSERT_TRUE(lives.after->Restore("key", BytesOf(value), version, 0, zero).status.ok());
+    EXPECT_EQ(lives.after->stats().quarantine_bytes, 0u);
+  }
+}
+
 TEST(ChangesTest, DeletionNamesTheVersionThatItEnded) {
   TwoLives lives(1 << 20, false);
   const WriteResult put = lives.table->Put("key", BytesOf("value"), {}, lives.Now());

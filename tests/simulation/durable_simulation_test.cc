@@ -68,7 +68,8 @@ TEST_P(DurableMutantsTest, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Mutants, DurableMutantsTest,
                          testing::Values(MISTAKE(kReplyBeforeCommit), MISTAKE(kCommitWithoutSync),
                                          MISTAKE(kApplyBeforeCommit), MISTAKE(kEvictionNotLogged),
-                                         MISTAKE(kResultsNotRestored), MISTAKE(kCeilingForgotten)),
+                                         MISTAKE(kResultsNotRestored), MISTAKE(kCeilingForgotten),
+                                         MISTAKE(kTimeMarkForgotten)),
                          [](const testing::TestParamInfo<Mistake>& mistake) {
                            return std::string(mistake.param.name);
                          });

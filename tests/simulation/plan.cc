@@ -486,6 +486,14 @@ void MakeDurable(Plan& plan, SplitMix64& rng) {
   plan.split_percent = index::kSplitPercent;
   plan.merges = false;
   if (!plan.evicts) plan.region_bytes = std::max<uint64_t>(plan.region_bytes, 512 << 10);
+  // Values in pieces of the log, which clients' own buffers are too short for. They are READ whole,
+  // since they have many bytes.
+  const bool has_buffers = plan.mix.put_from + plan.mix.get_into > 0;
+  if (!plan.evicts && !has_buffers && rng.Chance(15)) {
+    plan.value_bytes.emplace_back((64 << 10) + 1, 100 << 10);
+    plan.region_bytes = std::max<uint64_t>(plan.region_bytes, 2 << 20);
+    plan.piece_bytes = 0;
+  }
   plan.haunts = false;
   plan.seed_of_each_life = false;
   plan.mix.increment = std::max(plan.mix.increment, plan.mix.put / 4);

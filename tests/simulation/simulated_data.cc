@@ -25,7 +25,10 @@ class SimulatedData::Recorder final : public server::PartitionChanges {
       : data_(data), changes_(dynamic_cast<server::ChangeLog&>(changes)), reported_(reported) {}
 
   void SetWrite(const server::ClientWrite* write) override { changes_.SetWrite(write); }
-  void SetUpload(const server::ValueUpload* upload) override { changes_.SetUpload(upload); }
+  void SetUpload(const server::ValueUpload* upload) override {
+    data_.values_in_pieces_ += upload != nullptr;
+    changes_.SetUpload(upload);
+  }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override {
     if (value.size() > server::ChangeLog::kValueInEntryMax) OnRelease();  // as ChangeLog does

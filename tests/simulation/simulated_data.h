@@ -94,6 +94,7 @@ class SimulatedData {
   const std::string& wrong() const { return wrong_; }
   uint64_t checkpoints() const { return checkpoints_; }
   uint64_t tails_lost() const { return tails_lost_; }
+  uint64_t values_in_pieces() const { return values_in_pieces_; }
 
  private:
   class Recorder;
@@ -126,6 +127,7 @@ class SimulatedData {
   uint64_t acknowledged_ = 0;  // … and the last one that may have been acknowledged
   uint64_t checkpoints_ = 0;
   uint64_t tails_lost_ = 0;
+  uint64_t values_in_pieces_ = 0;
   std::string wrong_;
 
   // What the last Load found, and the changes since then: of this incarnation by partition, and of

@@ -59,8 +59,8 @@ struct SimulationCounts {
   uint64_t reads_failed = 0, reads_held = 0;  // connections whose READs failed or were held
   uint64_t clients_restarted = 0;
   // Of a server with a data directory.
-  uint64_t failed_starts = 0, checkpoints = 0, power_losses = 0, tails_lost = 0, flushes = 0,
-           writes_repeated = 0;
+  uint64_t failed_starts = 0, clocks_set_back = 0, checkpoints = 0, power_losses = 0,
+           tails_lost = 0, values_in_pieces = 0, flushes = 0, writes_repeated = 0;
   // Operations that succeeded.
   uint64_t puts_done = 0, conditional_done = 0, deletes_done = 0, increments_done = 0;
   uint64_t appends_done = 0, expires_done = 0;

@@ -109,7 +109,7 @@ void World::Populate(Actor& actor) {
 absl::Time World::ServerTime() {
   int64_t now = Tick();
   if (index::IsMutant(index::Mutant::kServerClockSlewed)) now = Faster(now, server_slew_ppm_);
-  return absl::FromUnixNanos(now) + absl::Hours(400000);
+  return absl::FromUnixNanos(now + server_clock_ns_) + absl::Hours(400000);
 }
 
 absl::Time World::ClientTime(const SimulatedClient& client) {

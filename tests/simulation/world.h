@@ -196,6 +196,8 @@ class World final : public index::StoreObserver {
   bool is_in_checkpoint_ = false;
   std::unique_ptr<Server> server_;
   int64_t server_back_at_ = 0;
+  int64_t server_clock_ns_ = 0;  // what the server's clock was set by
+  int64_t data_ended_at_ = 0;    // when an incarnation with a data directory ended last
   int64_t server_asleep_until_ = 0;
   std::vector<std::pair<int64_t, rdma::ConnectionId>> held_;  // held frames, until this time
   rdma::ConnectionId haunted_ = rdma::ConnectionId::kNone;

@@ -10,13 +10,30 @@
 
 namespace osprey {
 
+namespace {
+
+// How far the time of day is set back, at most; and how soon after the end of an incarnation. The mark
+// is ahead of that one's clock by a second or more, if some key expires.
+constexpr uint64_t kSetBackNsMax = 10'000'000'000;
+constexpr int64_t kSetBackWithinNs = 500'000'000;
+
+}  // namespace
+
 bool World::LoadData(Server& server) {
+  const bool may_set_back = now_ < data_ended_at_ + kSetBackWithinNs && rng_.Chance(50);
+  const auto set_back = may_set_back ? static_cast<int64_t>(rng_.Below(kSetBackNsMax)) : 0;
+  server_clock_ns_ -= set_back;
   const bool loaded = data_->Load(*server.tables, ServerTime());
   actor_->ServerTurnEnded();  // it may have evicted keys
+  if (!loaded) server_clock_ns_ += set_back;
   if (!loaded) return false;
-  // The mark may be ahead of what the last incarnation's clock showed: the new one comes that late.
-  const absl::Duration ahead = data_->durability().clock_start() - ServerTime();
-  now_ += std::max<int64_t>(absl::ToInt64Nanoseconds(ahead), 0);
+  // The mark may be ahead of the time of day. The clock begins there. If it is also ahead of what the
+  // last incarnation's clock would show, the new one comes that late.
+  const int64_t ahead = std::max<int64_t>(
+      absl::ToInt64Nanoseconds(data_->durability().clock_start() - ServerTime()), 0);
+  server_clock_ns_ += std::min(ahead, set_back);
+  now_ += ahead - std::min(ahead, set_back);
+  report_.clocks_set_back += set_back > ahead;
   return data_->Start([this] { return ServerTime(); }, [this] { return Sessions(); });
 }
 
@@ -31,11 +48,13 @@ bool World::FailStart() {
 
 // The incarnation ends: by itself, by kill, or with the machine.
 void World::EndData() {
+  if (data_->is_loaded()) data_ended_at_ = now_;
   const bool is_power_lost = rng_.Chance(plan_.power_percent);
   report_.power_losses += is_power_lost;
   data_->Close(is_power_lost);
   report_.checkpoints = data_->checkpoints();
   report_.tails_lost = data_->tails_lost();
+  report_.values_in_pieces = data_->values_in_pieces();
 }
 
 std::vector<server::SessionImage> World::Sessions() {

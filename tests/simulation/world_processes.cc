@@ -11,6 +11,8 @@ namespace osprey {
 namespace {
 
 constexpr char kUri[] = "rdma://server:7411";
+// Above 64 KiB a log has a value in pieces.
+constexpr uint64_t kValueBytesMax = 128 << 10;
 
 }  // namespace
 
@@ -60,7 +62,7 @@ void World::StartEngines(Server& server) {
   server::EngineOptions options;
   options.incarnation = server.incarnation;
   options.connections_max = 64;
-  options.value_bytes_max = 64 << 10;
+  options.value_bytes_max = kValueBytesMax;
   options.key = key_;
   options.random = [this] { return rng_.Next() | 1; };
   if (plan_.pollers > 1) {

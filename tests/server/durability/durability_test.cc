@@ -394,6 +394,40 @@ TEST(DutyThreadTest, AKeyWrittenDuringACheckpointMayBeTwoItems) {
   EXPECT_GT(items, kKeys);
 }
 
+// A quota does not show in what is free.
+TEST(DutyThreadTest, WritesStayRefusedWhileAQuotaIsUsedUp) {
+  wal::SimDisk disk(1);
+  DurableServer server(disk, {});
+  ASSERT_TRUE(server.Start().ok());
+  DurabilityOptions options;
+  options.checkpoint_step = [] {};
+  std::vector<std::string> lines;
+  options.log = [&](absl::string_view line) { lines.emplace_back(line); };
+  bool refused = false;
+  std::atomic<uint64_t> soon_ns{0};
+  DutyThread duties(
+      {disk, server.directory(), server.log(), server.tables(), options, soon_ns,
+       [] { return UINT64_MAX; }, [] { return false; }, [&](bool refuse) { refused = refuse; },
+       [](const absl::Status& status) { ADD_FAILURE() << status; }},
+      0, {});
+  ASSERT_TRUE(
+      duties.Start([] { return absl::Now(); }, [] { return std::vector<SessionImage>(); }).ok());
+  disk.set_quota_used_up(true);
+  for (int i = 0; i < 12; ++i) {  // until another segment begins, which has no spare
+    ASSERT_TRUE(server.Put("key", std::string(200 << 10, 'v')).ok());
+    ASSERT_TRUE(server.log().Write().ok());
+  }
+  for (int round = 0; round < 3; ++round) {
+    duties.RunOnce();
+    EXPECT_TRUE(refused);
+  }
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], testing::HasSubstr("raise the disk quota"));
+  disk.set_quota_used_up(false);
+  duties.RunOnce();
+  EXPECT_FALSE(refused);
+}
+
 // Whatever takes its last byte, and for however long.
 TEST(DutyThreadTest, AFullDiskEndsNoServerWhoseKeysExpire) {
   wal::SimDisk disk(1);

@@ -130,7 +130,7 @@ absl::Status SimDisk::Reserve(SimInode& inode, uint64_t end) {
   if (crashed_) return Crashed();
   if (!reserves_) return absl::UnavailableError("this file system reserves no space");
   const uint64_t growth = end > inode.SpaceUsed() ? end - inode.SpaceUsed() : 0;
-  if (SpaceUsed() + growth > capacity_)
+  if (SpaceUsed() + growth > capacity_ || (quota_used_up_ && growth > 0))
     return absl::ResourceExhaustedError(absl::StrCat("no space to reserve for ", inode.name));
   inode.reserved = std::max(inode.reserved, end);
   return absl::OkStatus();

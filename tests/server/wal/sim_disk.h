@@ -71,6 +71,8 @@ class SimDisk final : public FileSystem {
   void set_capacity(uint64_t bytes) { capacity_ = bytes; }
   void set_links(bool allowed) { links_ = allowed; }
   void set_reserves(bool allowed) { reserves_ = allowed; }
+  // Nothing more can be reserved, though bytes are free.
+  void set_quota_used_up(bool used_up) { quota_used_up_ = used_up; }
   // Called within Sync, after its beginning, for what is written meanwhile.
   void set_during_sync(std::function<void(const std::string& name)> call) {
     during_sync_ = std::move(call);
@@ -141,6 +143,7 @@ class SimDisk final : public FileSystem {
   uint64_t capacity_ = UINT64_MAX;
   bool links_ = true;
   bool reserves_ = true;
+  bool quota_used_up_ = false;
   std::function<void(const std::string&)> during_sync_;
 };
 

@@ -22,12 +22,18 @@ class ReservedFile final : public File {
     reservations.emplace_back(offset, bytes);
     return answer;
   }
-  absl::Status ReleaseReserve() override { return Unused(); }
+  absl::Status ReleaseReserve() override {
+    ++releases;
+    answer = after_release;
+    return absl::OkStatus();
+  }
   absl::StatusOr<uint64_t> ReadPastCache(uint64_t, absl::Span<std::byte>) override {
     return Unused();
   }
 
   absl::Status answer;
+  absl::Status after_release;  // the answer since then
+  int releases = 0;
   std::vector<std::pair<uint64_t, uint64_t>> reservations;
 
  private:
@@ -56,13 +62,38 @@ TEST(SpareSpaceTest, NewRecordsComeBeforeWhatIsBehindThem) {
 TEST(SpareSpaceTest, AFullDiskIsAskedAgain) {
   SpareSpace spare(1000);
   ReservedFile file;
-  file.answer = absl::ResourceExhaustedError("full");
+  file.answer = file.after_release = absl::ResourceExhaustedError("full");
   EXPECT_FALSE(spare.KeepBehind(file, 100, 200));
+  EXPECT_TRUE(spare.is_missing());
   EXPECT_EQ(spare.end(), 0u);
   EXPECT_TRUE(spare.is_supported());
   file.answer = absl::OkStatus();
   EXPECT_TRUE(spare.KeepBehind(file, 100, 200));
+  EXPECT_FALSE(spare.is_missing());
   EXPECT_EQ(spare.end(), 1200u);
+}
+
+// ext4 keeps what it found. A checkpoint may need that.
+TEST(SpareSpaceTest, WhatARefusalKeptIsGivenBackUnlessSomeOfTheSpareIsLeft) {
+  SpareSpace spare(1000);
+  ReservedFile file;
+  file.answer = file.after_release = absl::ResourceExhaustedError("full");
+  EXPECT_FALSE(spare.KeepBehind(file, 100, 200));
+  EXPECT_EQ(file.releases, 0) << "the records are not written yet";
+  spare.GiveBackPart(file, 200);
+  EXPECT_EQ(file.releases, 1);
+
+  file.answer = absl::OkStatus();
+  EXPECT_TRUE(spare.KeepBehind(file, 200, 300));
+  spare.GiveBackPart(file, 300);
+  file.answer = absl::ResourceExhaustedError("full");
+  EXPECT_FALSE(spare.KeepBehind(file, 300, 1000));
+  spare.GiveBackPart(file, 1000);
+  EXPECT_EQ(file.releases, 1);
+  EXPECT_EQ(spare.end(), 1300u);
+  EXPECT_FALSE(spare.KeepBehind(file, 1000, 1400));
+  spare.GiveBackPart(file, 1400);
+  EXPECT_EQ(file.releases, 2);
 }
 
 TEST(SpareSpaceTest, AFileSystemThatCannotIsAskedOnce) {
