@@ -319,7 +319,8 @@ TEST(TableReplicaTest, ImpossibleEntriesAreRefusedByName) {
   expect(PutOf("k", std::string((1 << 20) + 1, 'v'), 1), "1048577 bytes");
   expect(KeyOf(EntryKind::kTimeMark, "", 0), "never sends");
   expect(SessionOf(EntryKind::kSessionBegin, 0), "no client");
-  wal::Entry changed = PutOf("k", std::string(5000, 'v'), 1);
+  const std::string value(5000, 'v');
+  wal::Entry changed = PutOf("k", value, 1);
   ++changed.value_checksum;
   expect(changed, "another checksum");
   wal::Entry status = PutOf("k", "v", 1);

@@ -98,8 +98,8 @@ std::string TableWorld::Value() {
   if (random_.Chance(options_.long_values))
     return std::string(1 + random_.Below(options_.long_value_bytes), 'l');
   const uint64_t bytes[] = {8, 40, 300, 5000};
-  return std::string(random_.Below(bytes[random_.Below(4)]),
-                     static_cast<char>('a' + random_.Below(26)));
+  const uint64_t length = random_.Below(bytes[random_.Below(4)]);
+  return std::string(length, static_cast<char>('a' + random_.Below(26)));
 }
 
 KeyedRequest TableWorld::RandomRequest(Decided& decided) {

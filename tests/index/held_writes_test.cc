@@ -1,0 +1,145 @@
+// Writes that another server has decided: what is held when they come is enough when they are made.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/layout/test_hooks.h"
+#include "index/writer/table.h"
+#include "tests/index/index_test_util.h"
+#include "tests/support/split_mix64.h"
+
+namespace osprey::index {
+namespace {
+
+struct HeldPut {
+  std::string key;
+  std::string value;
+  uint64_t version = 0;
+  HeldWrite write;
+};
+
+struct HeldFixture {
+  explicit HeldFixture(uint64_t region_bytes, uint32_t split_percent = kSplitPercent)
+      : memory(region_bytes) {
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.split_percent = split_percent;
+    table = *Table::Create(memory.span(), options);
+    table->SetDecides(false);
+  }
+  HashedKey Hashed(absl::string_view key) const { return {key, HashKey(key, kTestSeed)}; }
+
+  absl::Status Hold(absl::string_view key, absl::string_view value) {
+    const bool is_new = table->HeldVersion(Hashed(key)) == 0;
+    absl::StatusOr<HeldWrite> write = table->HoldPut(Hashed(key), value.size(), is_new, now);
+    if (write.ok())
+      held.push_back({std::string(key), std::string(value), ++version, *std::move(write)});
+    return write.status();
+  }
+  void MakeFirst() {
+    const HeldPut& put = held.front();
+    table->MakePut(put.write, Hashed(put.key), BytesOf(put.value), put.version, 0, now);
+    made[put.key] = put.value;
+    held.pop_front();
+  }
+  void ExpectMade() {
+    for (const auto& [key, value] : made) {
+      const absl::StatusOr<Table::View> view = table->Find(key);
+      ASSERT_TRUE(view.ok()) << key;
+      EXPECT_EQ(TextOf(view->value), value) << key;
+    }
+    EXPECT_EQ(table->stats().keys, made.size());
+  }
+
+  RegionMemory memory;
+  absl::Time now = TestTime(0);
+  std::unique_ptr<Table> table;
+  uint64_t version = 0;
+  std::deque<HeldPut> held;
+  std::map<std::string, std::string> made;
+};
+
+TEST(HeldWritesTest, KeysOfOneHomeAreHeldWhileTheChainHasRoom) {
+  HeldFixture fixture(4 << 20, /*split_percent=*/100);
+  constexpr size_t kRoom = kChainLinesMax * kLineWordsUsable;
+  absl::Status status;
+  for (const std::string& key : KeysOfHome(7, 3 * kRoom, false)) {
+    status = fixture.Hold(key, "value");
+    if (!status.ok()) break;
+  }
+  EXPECT_TRUE(IsChainFull(status)) << status;
+  EXPECT_EQ(fixture.held.size(), kRoom);
+  // Another put of a key that waits needs no room of its own.
+  EXPECT_TRUE(fixture.Hold(fixture.held.front().key, "other").ok());
+  while (!fixture.held.empty()) fixture.MakeFirst();
+  fixture.ExpectMade();
+}
+
+TEST(HeldWritesTest, WhatIsDroppedIsFree) {
+  HeldFixture fixture(512 << 10);
+  const auto fill = [&] {
+    for (int i = 0; fixture.Hold(absl::StrCat("key", i), std::string(1000, 'v')).ok(); ++i) {
+    }
+    return fixture.held.size();
+  };
+  const size_t first = fill();
+  EXPECT_GT(first, 100u);
+  for (; !fixture.held.empty(); fixture.held.pop_back())
+    fixture.table->DropHeld(fixture.held.back().write);
+  EXPECT_EQ(fill(), first);
+  while (!fixture.held.empty()) fixture.MakeFirst();
+  fixture.ExpectMade();
+}
+
+// Segments split and merge whenever they may, and items move.
+TEST(HeldWritesTest, GrowthMergesAndCompactionLeaveWhatIsHeld) {
+  merging_forced = compaction_forced = true;
+  uint64_t refused = 0, merges = 0, compacted = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    HeldFixture fixture(1 << 20);
+    SplitMix64 random(seed);
+    const std::vector<std::string> neighbours = KeysOfHome(9, 200, false);
+    for (int step = 0; step < 3000; ++step) {
+      const std::string key = random.Chance(20) ? neighbours[random.Below(neighbours.size())]
+                                                : absl::StrCat("key", random.Below(4000));
+      const uint64_t length = random.Below(random.Chance(10) ? 3000 : 60);
+      const std::string value(length, static_cast<char>('a' + random.Below(26)));
+      if (random.Chance(40) && !fixture.made.empty() && fixture.held.empty()) {
+        const auto one = fixture.made.begin();
+        EXPECT_TRUE(
+            fixture.table->MakeDelete(fixture.Hashed(one->first), ++fixture.version, fixture.now));
+        fixture.made.erase(one);
+      } else if (!fixture.Hold(key, value).ok()) {
+        ++refused;
+        for (uint64_t i = random.Below(30); i > 0 && !fixture.held.empty(); --i)
+          fixture.MakeFirst();
+      }
+      while (fixture.held.size() > 300) fixture.MakeFirst();
+      if (random.Chance(3)) {
+        while (!fixture.held.empty()) fixture.MakeFirst();
+      }
+      (void)fixture.table->GrowStep(fixture.now);
+      (void)fixture.table->CompactStep(fixture.now);
+      fixture.now += absl::Milliseconds(20);
+    }
+    while (!fixture.held.empty()) fixture.MakeFirst();
+    fixture.ExpectMade();
+    merges += fixture.table->stats().merges;
+    compacted += fixture.table->stats().compaction_items;
+  }
+  merging_forced = compaction_forced = false;
+  EXPECT_GT(refused, 100u);
+  EXPECT_GT(merges, 10u);
+  EXPECT_GT(compacted, 1000u);
+}
+
+}  // namespace
+}  // namespace osprey::index
