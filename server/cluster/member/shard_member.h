@@ -1,4 +1,4 @@
-// A server's part in one shard: its replica, the swaps that it wants of the shard's record, and copies
+// A server's part in one shard: its replica, the swaps of the shard's record that are due, and copies
 // to and from others.
 //
 //   record, read ──Saw──> SwapTracker ──> ShardReplica: backup, primary, out
@@ -18,8 +18,8 @@
 //
 // Rules:
 //
-// - A joiner that has the whole copy gives it up only after a record of a later term, or if the primary of
-//   this term refuses its name. *Else* a swap that is under way adds a replica that holds nothing.
+// - A joiner keeps a whole copy until a record of a later term does not name it, or the primary refuses
+//   its name. *Else* a swap that is under way adds a replica that holds nothing.
 // - A replica that was given up never comes back under its name.
 //
 // Thread rule: one thread. Time is that of the server's lease clock.
@@ -57,7 +57,7 @@ struct ShardMemberOptions {
   std::string server;  // its ID
   // A member that has not answered for so long is dropped.
   absl::Duration backup_timeout = absl::Seconds(1);
-  // A joiner that has heard nothing for so long asks again.
+  // A joiner without a message for so long asks again.
   absl::Duration join_interval = absl::Milliseconds(500);
   std::function<uint64_t()> random;  // 64 bits. Required.
 };

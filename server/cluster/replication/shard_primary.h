@@ -44,7 +44,7 @@ inline constexpr uint64_t kUnacknowledgedBytesMax = 1 << 20;
 
 class ShardPrimary {
  public:
-  // What the primary knows of another replica.
+  // What the primary has learned of another replica.
   struct Peer {
     bool is_connected = false;
     bool is_greeted = false;    // an append was sent, whose answer says where to go on

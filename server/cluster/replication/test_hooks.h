@@ -15,7 +15,7 @@ enum class ReplicationMistake : uint8_t {
   kNone,
   // A backup (shard_backup.h).
   kTakesLowerTerm,
-  kDropsPendingEagerly,  // when it hears of a new term
+  kDropsPendingEagerly,  // when it sees a new term
   kAppliesUnconfirmed,   // the commit point covers groups of earlier terms
   kSameLsnIsSameGroup,   // whatever its term
   kAppliesAtOnce,        // before the commit point passes a group

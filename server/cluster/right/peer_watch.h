@@ -12,7 +12,7 @@
 // - The time counts from the answer. *Else* the server may have renewed after the read was sent, and
 //   the read has that revision.
 // - The removal compares the revision. *Else* it deletes a key that was renewed since.
-// - The time counts anew after a gap in the reads. *Else*, once the store is back after an outage, each
+// - The time counts again from zero after a gap in the reads. *Else*, once the store is back after an outage, each
 //   server would take the others' rights, which could not be renewed.
 //
 // A removal without an answer may take effect later; it does harm to no renewed key.

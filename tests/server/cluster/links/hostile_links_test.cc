@@ -40,7 +40,7 @@ std::string Piece(const PieceHeader& piece, absl::string_view bytes) {
   return LinkFrameOf(LinkFrame::kData, piece) + std::string(bytes);
 }
 
-TEST_F(HostileLinksTest, APeerThatProvesTheKeyIsHeard) {
+TEST_F(HostileLinksTest, APeerThatProvesTheKeyIsAccepted) {
   RawPeer peer(world_);
   peer.Greet();
   peer.Send(Piece({3, 3, 9, {}}, "abc"));

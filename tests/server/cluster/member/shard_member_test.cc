@@ -1,4 +1,4 @@
-// A primary and its members, step by step: who is waited for while a swap is under way.
+// A primary and its members, step by step: which of them count while a swap is under way.
 
 #include "server/cluster/member/shard_member.h"
 
@@ -80,7 +80,7 @@ class ShardMemberTest : public testing::Test {
     watch_.TakeShards(range, store_.Range(range));
     for (Node& node : nodes_) node.member.Saw(*watch_.Shard(0), now_);
   }
-  // The swap that a server wants, begun and not sent.
+  // The swap that is due at a server, begun and not sent.
   Transaction Begin(int at) {
     const std::optional<ShardSwap> swap = nodes_[at].member.WantedSwap(watch_, now_);
     EXPECT_TRUE(swap.has_value());

@@ -171,7 +171,7 @@ TEST_F(ShardPrimaryTest, CommitsWhatAllMembersHaveConfirmed) {
   EXPECT_FALSE(primary_.NextAppend(kB).has_value());
   primary_.TakeAck(AckOf(3, kB, 2));
   EXPECT_EQ(primary_.commit_point(), 2u);
-  EXPECT_EQ(primary_.NextAppend(kB)->commit_point, 2u);  // the backup hears of it
+  EXPECT_EQ(primary_.NextAppend(kB)->commit_point, 2u);  // the backup receives it
   primary_.SetCounted({kB, kC});
   primary_.Decide("c", 1);
   primary_.TakeAck(AckOf(3, kB, 3));
@@ -207,7 +207,7 @@ TEST_F(ShardPrimaryTest, SendsAgainAfterALostConnection) {
   EXPECT_EQ(append->groups[0].first_lsn, 2u);
 }
 
-TEST_F(ShardPrimaryTest, GreetsAgainABackupThatDidNotKnowTheTerm) {
+TEST_F(ShardPrimaryTest, GreetsAgainABackupWithoutTheTerm) {
   primary_.Connected(kB);
   EXPECT_TRUE(primary_.NextAppend(kB).has_value());
   Ack ack = AckOf(2, kB, 0);
@@ -229,7 +229,7 @@ TEST_F(ShardPrimaryTest, BoundsWhatIsOnItsWay) {
   EXPECT_EQ(sent, kUnacknowledgedBytesMax / kAppendBytes + 4);
 }
 
-TEST_F(ShardPrimaryTest, KnowsThatItIsDeposedAndWhoIsUnfit) {
+TEST_F(ShardPrimaryTest, NoticesThatItIsDeposedAndThatAPeerIsUnfit) {
   Ack ack = AckOf(4, kB, 0);
   ack.code = AckCode::kLowerTerm;
   primary_.TakeAck(ack);

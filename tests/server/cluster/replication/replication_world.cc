@@ -121,7 +121,7 @@ std::string ReplicationWorld::CommitAndAnswer(int at) {
   return "";
 }
 
-// A READ that its client believes.
+// A READ that counts.
 std::string ReplicationWorld::Read(int at) {
   Server& server = *servers_[at];
   ShardPrimary* primary = server.replica.primary();
@@ -146,7 +146,7 @@ void ReplicationWorld::ReadRecord(int at) {
   server.replica.TakePlaces(record_);
   if (server.replica.role() == ShardReplica::Role::kOut && before != server.replica.role()) {
     server.history.Clear();
-    // Who was named no more is another replica when it comes back.
+    // A server that was named no more is another replica when it comes back.
     server.has_lapsed = false;
   }
   Count(at);
