@@ -1,4 +1,4 @@
-// A server as a member of a cluster: its right to serve, what it knows of the others, and its part in each
+// A server as a member of a cluster: its right to serve, what it has read of the others, and its part in each
 // shard. Without clock, thread or connection: the owner makes the calls to the store, and carries the
 // messages.
 //

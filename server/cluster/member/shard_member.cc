@@ -118,7 +118,7 @@ std::vector<ReplicaName> ShardMember::CountedNames() const {
   return names;
 }
 
-// Tells the primary for whom it has to wait, and forgets all others.
+// Tells the primary which members count, and forgets all others.
 void ShardMember::Count(absl::Time now) {
   ShardPrimary* primary = replica_.primary();
   if (primary == nullptr) return;

@@ -8,7 +8,7 @@
 
 namespace osprey {
 
-// A copy of a shard in one life of a server: a copy that begins anew is another replica.
+// A copy of a shard in one life of a server: a copy that begins again is another replica.
 struct ReplicaName {
   uint64_t incarnation = 0;  // of the server, random; 0: no replica
   uint64_t life = 0;         // random: new with every beginning of a copy of this shard

@@ -23,7 +23,7 @@ bool ShardPrimary::has_tail_applied() const {
 
 void ShardPrimary::SetCounted(const std::vector<ReplicaName>& counted) {
   counted_ = counted;
-  // A new member has applied at least what nobody needs any more.
+  // A new member has applied at least what no replica needs any more.
   for (const ReplicaName& name : counted_) {
     assert(name != self_);
     peers_.try_emplace(name, Peer{.applied = log_.kept_after()});
