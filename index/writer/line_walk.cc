@@ -70,7 +70,7 @@ bool VisitEntries(const Keys& keys, uint64_t line,
 }
 
 uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, const Segments& segments,
-                  uint64_t cursor, uint64_t bytes_max,
+                  uint64_t cursor, uint64_t bytes_max, ExpiredKeys expired,
                   absl::FunctionRef<void(const WalkedKey&)> visit) {
   uint64_t bytes = 0;
   uint32_t lines = 0;
@@ -89,7 +89,9 @@ uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, const Segments& segm
         const uint64_t offset = Slot::Unpack(entry.head).offset;
         const StoredItem item = keys.items.At(offset);
         // A hidden one lives longer, by a write that is logged.
-        if (expirer.HasExpired(item.expiry_ns) && !keys.items.IsHidden(offset)) return true;
+        if (expired == ExpiredKeys::kAbsent && expirer.HasExpired(item.expiry_ns) &&
+            !keys.items.IsHidden(offset))
+          return true;
         key.key = item.key;
         key.value = item.value;
         key.version = item.cas_version;

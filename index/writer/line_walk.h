@@ -57,9 +57,12 @@ struct WalkedKey {
 // A longer value does not count for the bytes of a step of WalkKeys. A visitor should copy it later.
 inline constexpr uint64_t kWalkedValueBytesMax = 64 << 10;
 
+// Whether a key counts that has expired and was not removed yet.
+enum class ExpiredKeys { kAbsent, kPresent };
+
 // As Table::Walk.
 uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, const Segments& segments,
-                  uint64_t cursor, uint64_t bytes_max,
+                  uint64_t cursor, uint64_t bytes_max, ExpiredKeys expired,
                   absl::FunctionRef<void(const WalkedKey&)> visit);
 
 }  // namespace osprey::index

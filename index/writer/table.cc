@@ -63,11 +63,12 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
 
 // --- Reading ---------------------------------------------------------------
 
-absl::StatusOr<Table::View> Table::Find(absl::string_view key) const {
+absl::StatusOr<Table::View> Table::Find(absl::string_view key, ExpiredKeys expired) const {
   const Location at = keys_.Locate(key);
   if (!at.found()) return NoSuchKey().status;
   const Current current = keys_.CurrentOf(at);
-  if (expirer_.HasExpired(current.expiry_ns) && !keys_.items.IsHidden(at.item()))
+  if (expirer_.HasExpired(current.expiry_ns) && expired == ExpiredKeys::kAbsent &&
+      !keys_.items.IsHidden(at.item()))
     return NoSuchKey().status;
   View view;
   view.expiry_ns = current.expiry_ns;

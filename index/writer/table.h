@@ -213,7 +213,8 @@ class alignas(128) Table {
   };
   // Errors: NOT_FOUND. A key that a prepared write hides is present, even if its expiry has passed: a
   // checkpoint needs it. For a GET see AnswersLater.
-  absl::StatusOr<View> Find(absl::string_view key) const;
+  absl::StatusOr<View> Find(absl::string_view key,
+                            ExpiredKeys expired = ExpiredKeys::kAbsent) const;
 
   // --- Growth, and its reverse.
   // Makes one bounded step towards an index that fits its keys. It splits one segment (some 3,300
@@ -276,8 +277,9 @@ class alignas(128) Table {
   // kFlushLinesMax lines. A walk to the end visits at least once each key that is present
   // throughout, despite writes, splits and merges between its steps. It may visit a key again.
   uint64_t Walk(uint64_t cursor, uint64_t bytes_max,
-                absl::FunctionRef<void(const WalkedKey&)> visit) const {
-    return WalkKeys(keys_, expirer_, segments_, cursor, bytes_max, visit);
+                absl::FunctionRef<void(const WalkedKey&)> visit,
+                ExpiredKeys expired = ExpiredKeys::kAbsent) const {
+    return WalkKeys(keys_, expirer_, segments_, cursor, bytes_max, expired, visit);
   }
 
   // Prefetches the memory that a call for `key` reads first. A batch of calls with prefetches waits

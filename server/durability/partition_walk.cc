@@ -47,7 +47,8 @@ absl::StatusOr<uint64_t> PartitionWalk::Step(Sink sink) {
   items_.clear();
   {
     const LockedTable table = tables_.Lock(partition_);
-    cursor_ = table->Walk(cursor_, kStepBytes, [this](const index::WalkedKey& key) { Take(key); });
+    cursor_ = table->Walk(
+        cursor_, kStepBytes, [this](const index::WalkedKey& key) { Take(key); }, expired_);
   }
   at_end_ = cursor_ == 0;
   absl::string_view rest = copied_;
@@ -105,7 +106,7 @@ bool PartitionWalk::CopyValue(wal::CheckpointItem& item) {
     const absl::Time until = tables_.ServerTime() + kCopyLease;
     {
       const LockedTable table = tables_.Lock(partition_);
-      const absl::StatusOr<index::Table::View> view = table->Find(item.key);
+      const absl::StatusOr<index::Table::View> view = table->Find(item.key, expired_);
       if (!view.ok() || (copies > 0 && view->version != item.version)) return false;
       seen = *view;
       item.value_length = view->value.size();
@@ -123,7 +124,7 @@ bool PartitionWalk::CopyValue(wal::CheckpointItem& item) {
     }
     CopyWords(seen.value, value_.get());
     const LockedTable table = tables_.Lock(partition_);
-    const absl::StatusOr<index::Table::View> view = table->Find(item.key);
+    const absl::StatusOr<index::Table::View> view = table->Find(item.key, expired_);
     if (!view.ok() || view->version != item.version) return false;
     item.expiry = view->expiry_ns;
     if (view->slot == seen.slot && tables_.ServerTime() < until) return true;

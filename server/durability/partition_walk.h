@@ -36,7 +36,9 @@ class PartitionWalk {
   using Sink = absl::FunctionRef<absl::Status(const wal::CheckpointItem& item, wal::Bytes value)>;
 
   // `tables` outlives this.
-  PartitionWalk(Tables& tables, uint32_t partition) : tables_(tables), partition_(partition) {}
+  PartitionWalk(Tables& tables, uint32_t partition,
+                index::ExpiredKeys expired = index::ExpiredKeys::kAbsent)
+      : tables_(tables), partition_(partition), expired_(expired) {}
 
   // One hold of the lock, and the items that it found, but for long values: some 64 KiB. Returns their
   // bytes. Errors: the sink's. REQUIRES: !at_end() and !has_long().
@@ -59,6 +61,7 @@ class PartitionWalk {
 
   Tables& tables_;
   const uint32_t partition_;
+  const index::ExpiredKeys expired_;
   uint64_t cursor_ = 0;
   bool at_end_ = false;
   std::string copied_;                                         // of a step: keys and values

@@ -32,17 +32,18 @@ enum class ReplicationMistake : uint8_t {
   kAddsPartOfCopy,    // a joiner that has not said that its copy is whole
   kSwapsBeforeReads,  // tries a swap again before it reads what has changed
   // The table of a replica (server/cluster/table/table_replica.h).
-  kCopyOverAppends,      // a key is taken from the copy though a group has put or deleted it
-  kCopyForgetsExpiry,    // … with the expiry that it had before a group changed that
-  kCopyWithoutExpired,   // … not at all, though the groups have only its expiry
-  kCopyRevivesSessions,  // a session that a group has ended is taken from the copy
-  kCopyOverResults,      // results of groups are lost when the session comes
-  kDeletesNewer,         // a deletion of an earlier value deletes the one that replaced it
-  kReservesNoPlace,      // a put holds no place in the index
-  kBackupDecides,        // a backup evicts keys, and ends expired ones
-  kExpiryNotReported,    // a primary does not say that it has ended an expired key
-  kForgetsReleased,      // what a group held is not given back when it is replaced
-  kFloorOfAppliedKeys,   // the next primary may give out versions that clients have seen
+  kCopyOverAppends,       // a key is taken from the copy though a group has put or deleted it
+  kCopyForgetsExpiry,     // … with the expiry that it had before a group changed that
+  kCopyWithoutExpired,    // … not at all, though the groups have only its expiry
+  kCopyLeavesOutExpired,  // keys that have expired and are not removed yet
+  kCopyRevivesSessions,   // a session that a group has ended is taken from the copy
+  kCopyOverResults,       // results of groups are lost when the session comes
+  kDeletesNewer,          // a deletion of an earlier value deletes the one that replaced it
+  kReservesNoPlace,       // a put holds no place in the index
+  kBackupDecides,         // a backup evicts keys, and ends expired ones
+  kExpiryNotReported,     // a primary does not say that it has ended an expired key
+  kForgetsReleased,       // what a group held is not given back when it is replaced
+  kFloorOfAppliedKeys,    // the next primary may give out versions that clients have seen
 };
 
 #ifdef OSPREY_REPLICATION_TEST_HOOKS

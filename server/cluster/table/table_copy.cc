@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/cluster/replication/test_hooks.h"
 
 namespace osprey::server {
 namespace {
@@ -16,7 +17,7 @@ constexpr uint64_t kSessionBytes = 48 << 10;
 
 TableCopy::TableCopy(Tables& tables, std::vector<SessionImage> sessions)
     : tables_(tables), sessions_(std::move(sessions)) {
-  walk_.emplace(tables_, partition_);
+  BeginWalk();
 }
 
 std::string TableCopy::NextChunk() {
@@ -34,11 +35,18 @@ void TableCopy::AddSessions() {
   }
 }
 
+void TableCopy::BeginWalk() {
+  walk_.emplace(tables_, partition_,
+                IsMistake(ReplicationMistake::kCopyLeavesOutExpired)
+                    ? index::ExpiredKeys::kAbsent
+                    : index::ExpiredKeys::kPresent);
+}
+
 void TableCopy::StepWalk() {
   if (walk_->at_end()) {
     ++partition_;
     at_end_ = partition_ == tables_.partitions();
-    if (!at_end_) walk_.emplace(tables_, partition_);
+    if (!at_end_) BeginWalk();
     return;
   }
   const auto add = [this](const wal::CheckpointItem& item, wal::Bytes value) {

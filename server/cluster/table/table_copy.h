@@ -3,6 +3,9 @@
 //   ShardPrimary::AddJoiner ──> TableCopy: sessions, then each partition ──NextChunk──> joiner
 //                                             groups of the same time ──appends──────> joiner
 //
+// Expired keys that were not removed yet are copied, too. *Else* another replica, which has them, keeps
+// them when this joiner has become the primary: it does not know that they need an entry.
+//
 // Each key and result is in the copy, or in a group behind those that were applied when the copy began.
 // Most are in one of them, some are in both. A primary evicts, sweeps and flushes when it decides. So
 // the joiner counts only when all is committed that was decided before its last chunk.
@@ -37,6 +40,7 @@ class TableCopy {
 
  private:
   void AddSessions();
+  void BeginWalk();
   void StepWalk();
 
   Tables& tables_;

@@ -114,8 +114,10 @@ TEST_P(TableMistakesTest, IsFound) {
 INSTANTIATE_TEST_SUITE_P(
     All, TableMistakesTest,
     ::testing::Values(ReplicationMistake::kCopyOverAppends, ReplicationMistake::kCopyForgetsExpiry,
-                      ReplicationMistake::kCopyWithoutExpired, ReplicationMistake::kCopyOverResults,
-                      ReplicationMistake::kExpiryNotReported, ReplicationMistake::kForgetsReleased,
+                      ReplicationMistake::kCopyWithoutExpired,
+                      ReplicationMistake::kCopyLeavesOutExpired,
+                      ReplicationMistake::kCopyOverResults, ReplicationMistake::kExpiryNotReported,
+                      ReplicationMistake::kForgetsReleased,
                       ReplicationMistake::kFloorOfAppliedKeys),
     [](const auto& mistake) { return absl::StrCat(static_cast<int>(mistake.param)); });
 

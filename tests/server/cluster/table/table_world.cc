@@ -442,10 +442,10 @@ std::string TableWorld::Compare(TableNode& node) {
   for (const auto& [key, content] : held) {
     if (!wanted.contains(key)) return absl::StrCat(key, " is not at the primary");
   }
-  // Expired ones included. A copy has none of these.
+  // Expired ones included.
   const uint64_t keys = node.tables->stats().keys;
-  const uint64_t keys_max = primary().tables->stats().keys;
-  return keys <= keys_max ? "" : absl::StrCat(keys, " keys, of which the primary has ", keys_max);
+  const uint64_t wanted_keys = primary().tables->stats().keys;
+  return keys == wanted_keys ? "" : absl::StrCat(keys, " keys instead of ", wanted_keys);
 }
 
 std::string TableWorld::CompareSessions(TableNode& node) const {
