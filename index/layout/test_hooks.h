@@ -78,6 +78,7 @@ enum class Mutant {
   kResultsNotRestored,  // a repeated write is executed again by the next incarnation
   kCeilingForgotten,    // the next incarnation gives out versions that were given out
   kTimeMarkForgotten,   // the next incarnation's clock may be behind this one's
+  kPiecesAbsorbed,      // … takes values in pieces for those that the checkpoint has
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS

@@ -56,6 +56,7 @@ struct LogKeys {
 };
 
 bool IsAbsorbed(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
+  if (index::IsMutant(index::Mutant::kPiecesAbsorbed)) return !entry.pieces.empty();
   return !entry.pieces.empty() && pieces.empty();
 }
 

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Mutants, DurableMutantsTest,
                          testing::Values(MISTAKE(kReplyBeforeCommit), MISTAKE(kCommitWithoutSync),
                                          MISTAKE(kApplyBeforeCommit), MISTAKE(kEvictionNotLogged),
                                          MISTAKE(kResultsNotRestored), MISTAKE(kCeilingForgotten),
-                                         MISTAKE(kTimeMarkForgotten)),
+                                         MISTAKE(kTimeMarkForgotten), MISTAKE(kPiecesAbsorbed)),
                          [](const testing::TestParamInfo<Mistake>& mistake) {
                            return std::string(mistake.param.name);
                          });
