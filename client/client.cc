@@ -165,8 +165,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   engine_options.slot_cache_bytes = options.slot_cache_bytes;
   engine_options.clock = client::Now;
   engine_options.coarse_clock = client::CoarseClock();
-  absl::StatusOr<std::unique_ptr<client::Engine>> engine =
-      client::Engine::Create(**domain, *std::move(transport), engine_options);
+  absl::StatusOr<std::unique_ptr<client::ClientEngine>> engine =
+      client::ClientEngine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();
   Options kept = options;
   kept.auth_key.clear();  // the engine owns it now, and wipes it
@@ -344,7 +344,7 @@ absl::Status Client::set_operations_max(int operations) {
 int Client::Poll() { return impl_->engine().Poll(Now()); }
 
 int Client::Wait(absl::Duration timeout) {
-  const client::Engine& engine = impl_->engine();
+  const client::ClientEngine& engine = impl_->engine();
   if (engine.in_flight() == 0) return Poll();
   // Operations are counted by their ends: a callback that starts another leaves in_flight()
   // unchanged.

@@ -201,7 +201,7 @@ struct Counters {
 };
 
 // More than 40 methods, which are its interface: each operation has a blocking form and an
-// asynchronous one. The work is done by client::Engine and its parts.
+// asynchronous one. The work is done by client::ClientEngine and its parts.
 class Client {
  public:
   // Errors: those of rdma/errors.h, each with its fix in the message; INVALID_ARGUMENT for

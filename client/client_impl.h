@@ -59,14 +59,14 @@ struct Answer {
 
 class Client::Impl {
  public:
-  Impl(std::shared_ptr<rdma::Domain> domain, std::unique_ptr<client::Engine> engine,
+  Impl(std::shared_ptr<rdma::Domain> domain, std::unique_ptr<client::ClientEngine> engine,
        const Options& options)
       : options_(options), domain_(std::move(domain)), engine_(std::move(engine)) {}
   ~Impl();
 
   absl::Status AwaitReady(absl::string_view uri);
-  client::Engine& engine() { return *engine_; }
-  const client::Engine& engine() const { return *engine_; }
+  client::ClientEngine& engine() { return *engine_; }
+  const client::ClientEngine& engine() const { return *engine_; }
   const std::shared_ptr<rdma::Domain>& domain() { return domain_; }
 
   // Zero means the default. Errors: INVALID_ARGUMENT out of range.
@@ -113,7 +113,7 @@ class Client::Impl {
   const bool spins_ = options_.wait == WaitMode::kSpin || (options_.wait == WaitMode::kAdaptive &&
                                                            options_.spin > absl::ZeroDuration());
   std::shared_ptr<rdma::Domain> domain_;  // Buffers hold it too
-  std::unique_ptr<client::Engine> engine_;
+  std::unique_ptr<client::ClientEngine> engine_;
 };
 
 template <typename Predicate>

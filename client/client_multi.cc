@@ -56,7 +56,7 @@ std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time 
 
 // Owns itself until it has called `done`.
 template <typename T, typename Start, typename Done>
-absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done done) {
+absl::Status StartAll(client::ClientEngine& engine, size_t count, Start start, Done done) {
   if (absl::Status status = engine.start().CheckRoom(); !status.ok()) return status;
   auto holder = std::make_shared<std::unique_ptr<client::Multi<T, Start>>>();
   auto finish = [holder, done = std::move(done)]() mutable {
@@ -175,7 +175,7 @@ absl::Status Client::StartMultiGet(absl::Span<const absl::string_view> keys, Mul
                                    absl::Duration deadline) {
   const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  client::Engine& engine = impl_->engine();
+  client::ClientEngine& engine = impl_->engine();
   return StartAll<Value>(
       engine, keys.size(),
       [&engine, end = *end, keys = CopyOf(keys)](size_t i, GetCallback one) {
@@ -188,7 +188,7 @@ absl::Status Client::StartMultiPut(absl::Span<const KeyValue> items, const Write
                                    MultiWriteCallback done) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  client::Engine& engine = impl_->engine();
+  client::ClientEngine& engine = impl_->engine();
   return StartAll<uint64_t>(
       engine, items.size(),
       [&engine, options, end = *end, items = CopyOf(items)](size_t i, WriteCallback one) {
@@ -201,7 +201,7 @@ absl::Status Client::StartMultiDelete(absl::Span<const absl::string_view> keys,
                                       const WriteOptions& options, MultiWriteCallback done) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  client::Engine& engine = impl_->engine();
+  client::ClientEngine& engine = impl_->engine();
   return StartAll<uint64_t>(
       engine, keys.size(),
       [&engine, options, end = *end, keys = CopyOf(keys)](size_t i, WriteCallback one) {

@@ -14,9 +14,9 @@ namespace osprey::client {
 
 using rdma::Event;
 
-Connection::Connection(rdma::Transport& transport, const rdma::Memory& liveness,
-                       BufferPool& buffers, const Session& session,
-                       const ConnectionOptions& options)
+ServerConnection::ServerConnection(rdma::Transport& transport, const rdma::Memory& liveness,
+                                   BufferPool& buffers, const Session& session,
+                                   const ConnectionOptions& options)
     : transport_(transport),
       buffers_(buffers),
       session_(session),
@@ -24,7 +24,7 @@ Connection::Connection(rdma::Transport& transport, const rdma::Memory& liveness,
       greeting_(transport, liveness, session, options_),
       backoff_(options.backoff_first, options.backoff_last, options.seed) {}
 
-Connection::Change Connection::Advance(const Event* event, absl::Time now) {
+ServerConnection::Change ServerConnection::Advance(const Event* event, absl::Time now) {
   if (event != nullptr && event->kind == Event::Kind::kDisconnected)
     return Disconnected(*event, now);
   switch (state_) {
@@ -59,13 +59,13 @@ Connection::Change Connection::Advance(const Event* event, absl::Time now) {
   return Change::kNone;
 }
 
-uint64_t Connection::append_bytes_max() const {
+uint64_t ServerConnection::append_bytes_max() const {
   const uint64_t frame_bytes_max =
       std::max<uint64_t>(limits_.frame_bytes_max, kPutFixedBytes + rdma::kKeyBytesMax);
   return frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::AppendBody);
 }
 
-void Connection::Connect(absl::Time now) {
+void ServerConnection::Connect(absl::Time now) {
   if (!buffer_.valid()) buffer_ = buffers_.Take(index::kDirectoryPageBytes);
   if (!buffer_.valid()) {
     last_error_ = buffers_.error();
@@ -83,12 +83,12 @@ void Connection::Connect(absl::Time now) {
   timer_ = now + kAttemptMax();
 }
 
-void Connection::Pause(absl::Time now) {
+void ServerConnection::Pause(absl::Time now) {
   timer_ = backoff_.Pause(now);
   state_ = State::kBackoff;
 }
 
-Connection::Change Connection::Disconnected(const Event& event, absl::Time now) {
+ServerConnection::Change ServerConnection::Disconnected(const Event& event, absl::Time now) {
   if (state_ != State::kDraining) {
     last_error_ =
         event.status.ok() ? rdma::PeerGoneError("the server closed the connection") : event.status;
@@ -103,7 +103,7 @@ Connection::Change Connection::Disconnected(const Event& event, absl::Time now) 
   return Change::kLost;
 }
 
-void Connection::Fail(absl::Status why) {
+void ServerConnection::Fail(absl::Status why) {
   assert(!why.ok());
   if (id_ == rdma::ConnectionId::kNone || state_ == State::kDraining) return;
   last_error_ = std::move(why);
@@ -111,13 +111,13 @@ void Connection::Fail(absl::Status why) {
   transport_.Disconnect(id_);
 }
 
-void Connection::Leave(absl::Time now) {
+void ServerConnection::Leave(absl::Time now) {
   if (state_ != State::kReady) return;
   state_ = State::kLeaving;
   timer_ = now + kLeavingMax();
 }
 
-void Connection::Close() {
+void ServerConnection::Close() {
   closing_ = true;
   if (state_ == State::kReady) {
     // DisconnectNotice lets the server drop the session. If it cannot be sent, the server drops the
@@ -132,7 +132,7 @@ void Connection::Close() {
   }
 }
 
-Connection::Change Connection::WhileConnecting(const Event& event, absl::Time now) {
+ServerConnection::Change ServerConnection::WhileConnecting(const Event& event, absl::Time now) {
   if (event.kind != Event::Kind::kConnected) return Change::kNone;
   NoteActivity(now);
   limits_ = transport_.limits(id_);
@@ -145,7 +145,7 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   return Change::kNone;
 }
 
-Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now) {
+ServerConnection::Change ServerConnection::WhileGreeting(const Event& event, absl::Time now) {
   if (event.kind != Event::Kind::kReceived) return Change::kNone;
   NoteActivity(now);
   const absl::StatusOr<bool> welcome = greeting_.Take(event.frame);
@@ -158,7 +158,7 @@ Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now)
   return Change::kNone;
 }
 
-absl::Status Connection::BeginMapping() {
+absl::Status ServerConnection::BeginMapping() {
   const ServerTerms& server = terms();
   if (absl::Status status = transport_.Attach(id_, server.region); !status.ok()) return status;
   maps_ = std::make_unique<PartitionMaps>(server.incarnation, server.dataset(),
@@ -168,7 +168,7 @@ absl::Status Connection::BeginMapping() {
 }
 
 // Posts a READ into buffer_.
-absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
+absl::Status ServerConnection::PostRead(uint64_t offset, uint32_t length) {
   assert(length <= buffer_.size() && length <= terms().region.length);
   assert(offset <= terms().region.length - length);
   rdma::ReadRequest read;
@@ -178,7 +178,7 @@ absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
   return transport_.PostReads(id_, {&read, 1}, ReadChainId().Pack());
 }
 
-Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) {
+ServerConnection::Change ServerConnection::WhileMapping(const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kReceived) {
     Fail(rdma::ShuttingDownError(
         options_.uri));  // without a request it can only be DisconnectNotice
@@ -203,7 +203,7 @@ Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) 
   return Change::kNone;
 }
 
-Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
+ServerConnection::Change ServerConnection::WhileReady(const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kReceived) {
     // The owner has handled the replies.
     absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
@@ -226,7 +226,7 @@ Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
 }
 
 // Checks by time whether a ready connection's server is alive.
-void Connection::Watch(absl::Time now) {
+void ServerConnection::Watch(absl::Time now) {
   if (probing_) {
     if (now >= timer_) Fail(rdma::PeerGoneError("the server's host does not answer"));
     return;
@@ -243,7 +243,7 @@ void Connection::Watch(absl::Time now) {
   timer_ = now + kSilenceMax();
 }
 
-absl::Time Connection::NextTimer() const {
+absl::Time ServerConnection::NextTimer() const {
   switch (state_) {
     case State::kIdle:
       return absl::InfinitePast();

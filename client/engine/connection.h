@@ -45,7 +45,7 @@
 
 namespace osprey::client {
 
-class Connection {
+class ServerConnection {
  public:
   static constexpr absl::Duration kAttemptMax() { return absl::Seconds(3); }
   static constexpr absl::Duration kQuietMax() { return absl::Seconds(1); }
@@ -75,8 +75,8 @@ class Connection {
 
   // All must outlive this. `session` is the session to resume; `liveness` is 8 bytes for the server
   // to READ.
-  Connection(rdma::Transport& transport, const rdma::Memory& liveness, BufferPool& buffers,
-             const Session& session, const ConnectionOptions& options);
+  ServerConnection(rdma::Transport& transport, const rdma::Memory& liveness, BufferPool& buffers,
+                   const Session& session, const ConnectionOptions& options);
 
   // Takes an event (null: time passes). Not for the owner's READs and replies, reported by
   // `NoteActivity`.

@@ -18,18 +18,18 @@ constexpr absl::Duration kBlockedStep = absl::Milliseconds(1);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
-                                                       std::unique_ptr<rdma::Transport> transport,
-                                                       const EngineOptions& options) {
+absl::StatusOr<std::unique_ptr<ClientEngine>> ClientEngine::Create(
+    rdma::Domain& domain, std::unique_ptr<rdma::Transport> transport,
+    const EngineOptions& options) {
   absl::StatusOr<std::unique_ptr<rdma::Memory>> liveness =
-      domain.Allocate(Connection::kLivenessBytes, rdma::Access::kRemoteRead);
+      domain.Allocate(ServerConnection::kLivenessBytes, rdma::Access::kRemoteRead);
   if (!liveness.ok()) return liveness.status();
-  return std::unique_ptr<Engine>(
-      new Engine(std::move(transport), domain, *std::move(liveness), options));
+  return std::unique_ptr<ClientEngine>(
+      new ClientEngine(std::move(transport), domain, *std::move(liveness), options));
 }
 
-Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
-               std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
+ClientEngine::ClientEngine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
+                           std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
     : link_(std::move(transport), domain, std::move(liveness), options),
       batches_(link_.reads, link_.read_buffers, link_.counters),
       value_reads_(link_.reads, link_.read_buffers, link_.counters),
@@ -39,7 +39,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       requests_(link_, operations_),
       exposer_link_(std::make_shared<ExposerLink>(ExposerLink{&requests_})) {}
 
-Engine::~Engine() {
+ClientEngine::~ClientEngine() {
   exposer_link_->exposer = nullptr;
   // If the connection did not end (closed() is false), the transport's destruction ends it, before
   // any buffer is freed.
@@ -51,7 +51,7 @@ Engine::~Engine() {
 
 // --- Polling -------------------------------------------------------------------------------------
 
-int Engine::Poll(absl::Time now) {
+int ClientEngine::Poll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
   polling_ = true;
   link_.polled_at = now;
@@ -69,8 +69,9 @@ int Engine::Poll(absl::Time now) {
   return static_cast<int>(operations_.ended - before);
 }
 
-size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
-                         absl::Time deadline, absl::Time now, size_t& unanswered) {
+size_t ClientEngine::StartGets(absl::Span<const absl::string_view> keys,
+                               absl::StatusOr<Value>* answers, absl::Time deadline, absl::Time now,
+                               size_t& unanswered) {
   assert(!polling_ && "a callback may not call a blocking operation");
   const size_t room = start_.Room();
   if (room == 0) return 0;
@@ -78,7 +79,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
                           unanswered);
 }
 
-void Engine::AwaitReads(const size_t& unanswered, absl::Time now) {
+void ClientEngine::AwaitReads(const size_t& unanswered, absl::Time now) {
   assert(!polling_ && "a callback may not call a blocking operation");
   polling_ = true;
   rdma::Transport::ReadsDone done;
@@ -93,7 +94,7 @@ void Engine::AwaitReads(const size_t& unanswered, absl::Time now) {
   polling_ = false;
 }
 
-void Engine::OnReadsDone(const rdma::Transport::ReadsDone& done, absl::Time now) {
+void ClientEngine::OnReadsDone(const rdma::Transport::ReadsDone& done, absl::Time now) {
   const auto chain = ReadChainId::Unpack(done.cookie);
   if (chain.user == ReadChainId::User::kConnection) {
     rdma::Event event;
@@ -107,18 +108,18 @@ void Engine::OnReadsDone(const rdma::Transport::ReadsDone& done, absl::Time now)
   reads_.OnReadsDone(chain, done.status, now);
 }
 
-void Engine::Submit(absl::Time now) {
+void ClientEngine::Submit(absl::Time now) {
   assert(!polling_ && "a callback may not call a blocking operation");
   if (link_.connection->ready()) SendAll(now);
 }
 
-void Engine::SendAll(absl::Time now) {
+void ClientEngine::SendAll(absl::Time now) {
   reads_.PostAll(now);
   requests_.AskTime(now, reads_.scans().wants_time());
   requests_.SendAll(now);
 }
 
-void Engine::ReceiveEvents(absl::Time now) {
+void ClientEngine::ReceiveEvents(absl::Time now) {
   // Several rounds, because waiting events may answer timers; the number is bounded nevertheless.
   constexpr int kRoundsMax = 8;
   for (int round = 0; round < kRoundsMax; ++round) {
@@ -129,7 +130,7 @@ void Engine::ReceiveEvents(absl::Time now) {
   }
 }
 
-void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
+void ClientEngine::OnEvent(const rdma::Event& event, absl::Time now) {
   if (event.kind == rdma::Event::Kind::kDeviceLost) {
     link_.connection->Fail(absl::UnavailableError("the RDMA device is going away"));
     return;
@@ -145,27 +146,27 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
       requests_.OnFrame(event.frame, now)) {
     return;
   }
-  const bool greeting = link_.connection->state() == Connection::State::kGreeting;
-  const Connection::Change change = link_.connection->Advance(&event, now);
+  const bool greeting = link_.connection->state() == ServerConnection::State::kGreeting;
+  const ServerConnection::Change change = link_.connection->Advance(&event, now);
   next_watch_ = absl::InfinitePast();  // another state, or the end of a probe: other timers
-  if (greeting && link_.connection->state() == Connection::State::kMapping) {
+  if (greeting && link_.connection->state() == ServerConnection::State::kMapping) {
     link_.server_clock.Reset();
     const ServerTerms& terms = link_.connection->terms();
     link_.server_clock.Observe(terms.asked_at, link_.ReceivedBy(), terms.server_time);
   }
   switch (change) {
-    case Connection::Change::kNone:
+    case ServerConnection::Change::kNone:
       break;
-    case Connection::Change::kReady:
+    case ServerConnection::Change::kReady:
       OnReady();
       break;
-    case Connection::Change::kLost:
+    case ServerConnection::Change::kLost:
       OnLost();
       break;
   }
 }
 
-void Engine::OnReady() {
+void ClientEngine::OnReady() {
   ++link_.counters.connects;
   link_.OnReady();
   const ServerTerms& terms = link_.connection->terms();
@@ -186,7 +187,7 @@ void Engine::OnReady() {
 
 // Discards all that was learned about the old region. The cursor of a flush, as that of a scan, is
 // valid wherever the keys are the same.
-void Engine::OnAnotherIncarnation() {
+void ClientEngine::OnAnotherIncarnation() {
   link_.location_cache.Clear();
   link_.sampler.Forget();
   link_.report.Forget();
@@ -201,7 +202,7 @@ void Engine::OnAnotherIncarnation() {
   }
 }
 
-void Engine::OnLost() {
+void ClientEngine::OnLost() {
   assert(link_.reads.count() == 0 && "READs end before their connection does");
   requests_.OnLost();
   reads_.scans().OnLost();
@@ -217,12 +218,12 @@ void Engine::OnLost() {
 }
 
 // Handles the timers of the connection, and READs that do not end.
-void Engine::Watch(absl::Time now) {
+void ClientEngine::Watch(absl::Time now) {
   if (link_.connection->ready() && now < next_watch_) return;
   if (link_.connection->answers_count() && now - link_.reads.StuckSince() >= kReadsStuckMax()) {
     link_.connection->Fail(rdma::PeerGoneError("READs did not end"));
   }
-  if (link_.connection->state() == Connection::State::kLeaving && link_.reads.count() == 0 &&
+  if (link_.connection->state() == ServerConnection::State::kLeaving && link_.reads.count() == 0 &&
       link_.session.unanswered() == 0) {
     link_.connection->Fail(rdma::ShuttingDownError(link_.connection->uri()));
   }
@@ -236,7 +237,7 @@ void Engine::Watch(absl::Time now) {
 // R4: an answer must be delivered by its deadline. The process may have been stopped since the time
 // of Poll: between the completion and here, or in a callback. So the clock is read before each
 // answer, as the last step.
-void Engine::RunCallbacks() {
+void ClientEngine::RunCallbacks() {
   if (operations_.done.empty() && operations_.deferred.empty() && !reads_.scans().has_done())
     return;
   const auto is_late = [this](absl::Time deadline) { return link_.IsLate(deadline); };
@@ -274,7 +275,7 @@ void Engine::RunCallbacks() {
   }
 }
 
-absl::Time Engine::NextTimer() const {
+absl::Time ClientEngine::NextTimer() const {
   absl::Time timer = std::min(operations_.next_deadline, link_.connection->NextTimer());
   if (link_.connection->ready()) {
     timer = std::min({timer, operations_.next_pause_end, reads_.scans().NextTimer()});
@@ -288,7 +289,7 @@ absl::Time Engine::NextTimer() const {
 
 // --- Ending --------------------------------------------------------------------------------------
 
-void Engine::ExpireOperations(absl::Time now) {
+void ClientEngine::ExpireOperations(absl::Time now) {
   if (now < operations_.next_deadline) return;
   operations_.next_deadline = absl::InfiniteFuture();
   const auto expired = [&](const Operation& operation) {
@@ -310,7 +311,7 @@ void Engine::ExpireOperations(absl::Time now) {
 }
 
 // `never_sent`: no message of the operation was sent; its READs do not count.
-absl::Status Engine::LateError(bool never_sent) const {
+absl::Status ClientEngine::LateError(bool never_sent) const {
   if (!link_.connection->answers_count() && never_sent) {
     const absl::Status& last = link_.connection->last_error();
     return MakeError(Reason::kNoConnection,
@@ -320,7 +321,7 @@ absl::Status Engine::LateError(bool never_sent) const {
   return DeadlineError();
 }
 
-void Engine::Close() {
+void ClientEngine::Close() {
   assert(!polling_);
   start_.Close();
   for (const std::unique_ptr<GetOperation>& get : operations_.gets) {
@@ -337,7 +338,7 @@ void Engine::Close() {
   link_.connection->Close();
 }
 
-std::string Engine::Describe() const {
+std::string ClientEngine::Describe() const {
   if (!link_.connection->answers_count())
     return absl::StrCat("not connected server=", link_.connection->uri());
   return absl::StrCat(link_.transport->Describe(link_.connection->id()),

@@ -61,7 +61,7 @@
 
 namespace osprey::client {
 
-class Engine {
+class ClientEngine {
  public:
   // A Poll takes some 0.1 us, a blocking GET little more.
   static constexpr absl::Duration kPollEvery() { return absl::Microseconds(100); }
@@ -69,13 +69,13 @@ class Engine {
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
 
   // `domain` must outlive the engine; `transport` must be of that domain.
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(rdma::Domain& domain,
-                                                        std::unique_ptr<rdma::Transport> transport,
-                                                        const EngineOptions& options);
+  static absl::StatusOr<std::unique_ptr<ClientEngine>> Create(
+      rdma::Domain& domain, std::unique_ptr<rdma::Transport> transport,
+      const EngineOptions& options);
   // REQUIRES: Close was called. Runs the remaining callbacks, if closed() did not become true.
-  ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  ~ClientEngine();
+  ClientEngine(const ClientEngine&) = delete;
+  ClientEngine& operator=(const ClientEngine&) = delete;
 
   // Starts operations.
   OperationStarter& start() { return start_; }
@@ -116,19 +116,19 @@ class Engine {
   // user's memory.
   void Close();
   // No READ can land in this process's memory any more.
-  bool closed() const { return link_.connection->state() == Connection::State::kClosed; }
+  bool closed() const { return link_.connection->state() == ServerConnection::State::kClosed; }
 
   int in_flight() const { return operations_.in_flight; }
   uint64_t ended() const { return operations_.ended; }  // operations since the beginning
   const Counters& counters() const { return link_.counters; }
-  const Connection& connection() const { return *link_.connection; }
+  const ServerConnection& connection() const { return *link_.connection; }
   rdma::Transport& transport() { return *link_.transport; }
   const std::shared_ptr<ExposerLink>& exposer_link() const { return exposer_link_; }
   std::string Describe() const;
 
  private:
-  Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
-         std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
+  ClientEngine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
+               std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
 
   void ReceiveEvents(absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);

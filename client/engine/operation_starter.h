@@ -1,7 +1,7 @@
 // Starts the operations of the client's engine: checks their arguments and the limits, copies what
 // must outlive the call, and puts them into the queue of their state (operations.h).
 //
-// Each method is as in client.h, with the deadline as a point in Engine::Poll's time. Errors:
+// Each method is as in client.h, with the deadline as a point in ClientEngine::Poll's time. Errors:
 // nothing was started, and `done` is not called.
 
 #ifndef OSPREY_CLIENT_ENGINE_OPERATION_STARTER_H_
@@ -24,7 +24,7 @@
 
 namespace osprey::client {
 
-// Thread rule: as Engine; its methods may also be called in callbacks.
+// Thread rule: as ClientEngine; its methods may also be called in callbacks.
 class OperationStarter {
  public:
   // All must outlive this.
@@ -34,7 +34,7 @@ class OperationStarter {
                    Client::GetCallback done);
   absl::Status Exists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status Ttl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
-  // The memory's owner must hold Engine::exposer_link(). operations.h explains what lands there, and
+  // The memory's owner must hold ClientEngine::exposer_link(). operations.h explains what lands there, and
   // when the operation is answered.
   absl::Status GetInto(absl::string_view key, UserMemory target, absl::Time deadline,
                        Client::GetIntoCallback done);

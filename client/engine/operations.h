@@ -41,7 +41,7 @@ struct Operations {
   // Counts an operation that has just started.
   void Started(GetOperation& get);
   void Started(Operation& operation);
-  // As Engine::Defer.
+  // As ClientEngine::Defer.
   void Defer(absl::AnyInvocable<void()> callback);
 
   // Puts the operation into the queue of its state.

@@ -67,7 +67,7 @@ size_t ReadPipeline::StartGets(absl::Span<const absl::string_view> keys,
 
 bool ReadPipeline::GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
                           absl::Time now, size_t& unanswered) {
-  const Connection& connection = *link_.connection;
+  const ServerConnection& connection = *link_.connection;
   if (!connection.ready() || connection.probing() || link_.reads.count() > 0 ||
       mapped_.available() || !KeyMayBe(key))
     return false;

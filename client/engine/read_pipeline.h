@@ -36,10 +36,10 @@ class ReadPipeline final : private GetBatches::Owner {
   ReadPipeline(ServerLink& link, Operations& operations, ReadBatches& batches,
                ValueReads& value_reads);
 
-  // As Engine::StartGets, for as many keys as the limits allow.
+  // As ClientEngine::StartGets, for as many keys as the limits allow.
   size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                    absl::Time deadline, absl::Time now, size_t& unanswered);
-  // As Engine::GetOne, with no other operation in flight.
+  // As ClientEngine::GetOne, with no other operation in flight.
   bool GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
               absl::Time now, size_t& unanswered);
   Scans& scans() { return scans_; }

@@ -16,8 +16,8 @@ ServerLink::ServerLink(std::unique_ptr<rdma::Transport> link_transport, rdma::Do
       location_cache(options.slot_cache_bytes),
       sampler(options.connection.seed),
       report(counters, options.connection.seed),
-      connection(std::make_unique<Connection>(*transport, *liveness, read_buffers, session,
-                                              options.connection)) {}
+      connection(std::make_unique<ServerConnection>(*transport, *liveness, read_buffers, session,
+                                                    options.connection)) {}
 
 absl::Time ServerLink::ReceivedBy() {
   if (!received_by.has_value()) {

@@ -90,7 +90,7 @@ struct ServerLink {
   AccessSampler sampler;
   GetContext get_context{counters, location_cache, sampler};
   ClientGetStats report;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<ServerConnection> connection;
 
   // REQUIRES: the connection is ready. The longest item of this server has so many bytes; a longer
   // READ cannot be right.

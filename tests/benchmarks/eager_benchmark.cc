@@ -32,7 +32,8 @@ class Side {
     client::EngineOptions options;
     options.connection.uri = uri;
     options.eager_bytes_max = eager_bytes_max;
-    engine_ = client::Engine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
+    engine_ =
+        client::ClientEngine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
     while (!engine_->connection().ready()) engine_->Poll(absl::Now());
   }
   ~Side() {
@@ -56,7 +57,7 @@ class Side {
 
  private:
   std::unique_ptr<rdma::Domain> domain_;
-  std::unique_ptr<client::Engine> engine_;
+  std::unique_ptr<client::ClientEngine> engine_;
 };
 
 // Half of all runs suffer from the machine's other work; this is the duration without.

@@ -166,7 +166,7 @@ class Engines {
     client::EngineOptions client_options;
     client_options.connection.uri = kUri;
     client_options.connection.seed = 1;
-    client_ = client::Engine::Create(
+    client_ = client::ClientEngine::Create(
                   *client_domain_,
                   std::make_unique<UncountedTransport>(client_domain_->NewTransport({}).value()),
                   client_options)
@@ -314,7 +314,7 @@ class Engines {
   std::unique_ptr<rdma::Memory> region_, scratch_;
   std::unique_ptr<server::Tables> tables_;
   std::unique_ptr<server::Engine> server_;
-  std::unique_ptr<client::Engine> client_;
+  std::unique_ptr<client::ClientEngine> client_;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace osprey {
 namespace {
 
-using client::Connection;
+using client::ServerConnection;
 
 rdma::AuthKey::Pointer Key(char of = 'k') {
   return rdma::AuthKey::FromBytes(std::string(32, of)).value();

@@ -1,4 +1,4 @@
-// GETs whose caller awaits READs without Poll (Engine::GetOne, Engine::AwaitReads), in virtual time.
+// GETs whose caller awaits READs without Poll (ClientEngine::GetOne, ClientEngine::AwaitReads), in virtual time.
 // batches_test covers what Poll does with them.
 
 #include <string>

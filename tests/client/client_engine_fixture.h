@@ -63,7 +63,8 @@ class ClientEngineTest : public ::testing::Test {
     options.slot_cache_bytes = slot_cache_bytes;
     options.clock = clock_;
     options.coarse_clock = coarse_clock_;
-    engine_ = client::Engine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
+    engine_ =
+        client::ClientEngine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
   }
   void CloseEngine() {
     engine_->Close();
@@ -91,7 +92,7 @@ class ClientEngineTest : public ::testing::Test {
     ASSERT_TRUE(RunUntil([&] { return engine_->connection().ready(); }, absl::Seconds(5)));
   }
   rdma::ConnectionId id() const { return engine_->connection().id(); }
-  client::Connection::State state() const { return engine_->connection().state(); }
+  client::ServerConnection::State state() const { return engine_->connection().state(); }
 
   absl::Status StartGet(absl::string_view key, Outcome<Value>& outcome,
                         absl::Duration deadline = absl::Seconds(1)) {
@@ -153,7 +154,7 @@ class ClientEngineTest : public ::testing::Test {
   std::function<absl::Time()> server_clock_;
   std::unique_ptr<rdma::Domain> domain_;
   std::unique_ptr<ScriptedServer> server_;
-  std::unique_ptr<client::Engine> engine_;
+  std::unique_ptr<client::ClientEngine> engine_;
   std::function<void()> also_polled_;
 };
 

@@ -15,13 +15,13 @@
 namespace osprey {
 namespace {
 
-using client::Connection;
+using client::ServerConnection;
 using ::testing::HasSubstr;
 
 TEST_F(ClientEngineTest, ConnectsAndReadsTheMap) {
   StartServer();
   StartEngine();
-  EXPECT_EQ(state(), Connection::State::kIdle);
+  EXPECT_EQ(state(), ServerConnection::State::kIdle);
   BecomeReady();
   EXPECT_EQ(engine_->counters().connects, 1u);
   EXPECT_EQ(server_->last_hello.resume_session, 0u);
@@ -32,10 +32,10 @@ TEST_F(ClientEngineTest, ConnectsAndReadsTheMap) {
 TEST_F(ClientEngineTest, BackoffGrowsWithoutAListenerAndKeepsTheReason) {
   StartEngine();
   int attempts = 0;
-  Connection::State last = Connection::State::kIdle;
+  ServerConnection::State last = ServerConnection::State::kIdle;
   for (int i = 0; i < 10000; ++i) {
     Step(absl::Milliseconds(1));
-    if (state() == Connection::State::kConnecting && last != state()) ++attempts;
+    if (state() == ServerConnection::State::kConnecting && last != state()) ++attempts;
     last = state();
   }
   // 10 ms doubled seven times reaches 1 s, each between a half and all of it: 10 s see about 7
@@ -51,7 +51,7 @@ TEST_F(ClientEngineTest, UnansweredConnectTimesOutAndIsRetried) {
   StartServer();
   server_->accepts = false;
   StartEngine();
-  RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
+  RunFor(ServerConnection::kAttemptMax() + absl::Milliseconds(5));
   EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kConnectTimeout);
   server_->accepts = true;
   BecomeReady();
@@ -65,8 +65,8 @@ TEST_F(ClientEngineTest, BackoffStaysShortAfterUnansweredConnects) {
   RunFor(absl::Seconds(60));  // pauses would have reached their longest
   absl::Duration longest, pause;
   for (int i = 0; i < 20000; ++i) {
-    pause = state() == Connection::State::kBackoff ? pause + absl::Milliseconds(1)
-                                                   : absl::ZeroDuration();
+    pause = state() == ServerConnection::State::kBackoff ? pause + absl::Milliseconds(1)
+                                                         : absl::ZeroDuration();
     longest = std::max(longest, pause);
     RunFor(absl::Milliseconds(1));
   }
@@ -74,15 +74,15 @@ TEST_F(ClientEngineTest, BackoffStaysShortAfterUnansweredConnects) {
   server_->accepts = true;
   const absl::Time back = now_;
   ASSERT_TRUE(RunUntil([&] { return engine_->connection().ready(); }, absl::Seconds(10)));
-  EXPECT_LE(now_ - back, Connection::kAttemptMax() + absl::Milliseconds(100));
+  EXPECT_LE(now_ - back, ServerConnection::kAttemptMax() + absl::Milliseconds(100));
 }
 
 TEST_F(ClientEngineTest, AnAttemptWithoutAWelcomeEndsAndIsMadeAgain) {
   StartServer();
   server_->welcomes = false;
   StartEngine();
-  ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kGreeting; }));
-  RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
+  ASSERT_TRUE(RunUntil([&] { return state() == ServerConnection::State::kGreeting; }));
+  RunFor(ServerConnection::kAttemptMax() + absl::Milliseconds(5));
   EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kConnectTimeout);
   server_->welcomes = true;
   BecomeReady();
@@ -93,9 +93,9 @@ TEST_F(ClientEngineTest, AMapThatCannotBeReadEndsTheAttempt) {
   StartServer();
   StartEngine();
   network_.before_reads = [&](rdma::ConnectionId reader) { network_.HoldReads(reader, true); };
-  ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kMapping; }));
-  RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
-  EXPECT_NE(state(), Connection::State::kMapping);
+  ASSERT_TRUE(RunUntil([&] { return state() == ServerConnection::State::kMapping; }));
+  RunFor(ServerConnection::kAttemptMax() + absl::Milliseconds(5));
+  EXPECT_NE(state(), ServerConnection::State::kMapping);
   network_.before_reads = nullptr;
   BecomeReady();
 }
@@ -135,9 +135,9 @@ TEST_F(ClientEngineTest, AnswersUnderWayAreAwaitedAfterDisconnectNotice) {
   ASSERT_TRUE(StartPut("planet", "saturn", put).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->waiting() == 1; }));
   server_->SendDisconnectNotice();
-  ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kLeaving; }));
+  ASSERT_TRUE(RunUntil([&] { return state() == ServerConnection::State::kLeaving; }));
   RunFor(absl::Milliseconds(5));
-  EXPECT_EQ(state(), Connection::State::kLeaving);
+  EXPECT_EQ(state(), ServerConnection::State::kLeaving);
   server_->answers = true;
   ASSERT_TRUE(RunUntil([&] { return put.done(); }));
   EXPECT_TRUE(put.status().ok()) << put.status();
@@ -163,8 +163,8 @@ TEST_F(ClientEngineTest, AServerThatFallsSilentIsNoticedWithinABound) {
   network_.Cut(id());
   const absl::Time cut = now_;
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }, absl::Seconds(10)));
-  EXPECT_LE(now_ - cut,
-            Connection::kQuietMax() + Connection::kSilenceMax() + absl::Milliseconds(10));
+  EXPECT_LE(now_ - cut, ServerConnection::kQuietMax() + ServerConnection::kSilenceMax() +
+                            absl::Milliseconds(10));
   EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kPeerGone);
   BecomeReady();
 }

@@ -158,7 +158,7 @@ TEST_F(ClientLargeTest, ATransferThatIsSlowButProgressesIsNotTakenForStuck) {
   ASSERT_TRUE(get.done());
   ASSERT_TRUE(get.status().ok()) << get.status();
   EXPECT_TRUE(get.value->value().bytes == value);
-  EXPECT_GT(now_ - start, 3 * client::Engine::kReadsStuckMax());
+  EXPECT_GT(now_ - start, 3 * client::ClientEngine::kReadsStuckMax());
   EXPECT_EQ(counters().connects, 1u);
 }
 

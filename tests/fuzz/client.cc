@@ -79,7 +79,7 @@ class Script {
     options.slot_cache_bytes = 1 << 12;
     options.clock = options.coarse_clock = [this] { return now_; };
     if (input.Flag()) options.eager_bytes_max = input.UpTo(8192);
-    engine_ = Engine::Create(*domain_, std::move(wire), options).value();
+    engine_ = ClientEngine::Create(*domain_, std::move(wire), options).value();
   }
 
   ~Script() { engine_.reset(); }
@@ -165,7 +165,7 @@ class Script {
     const std::shared_ptr<Outcome> outcome = NewOutcome();
     const absl::Time deadline = outcome->deadline;
     const std::string& key = AnyKey();
-    Engine& engine = *engine_;
+    ClientEngine& engine = *engine_;
     enum {
       kGet,
       kGetInto,
@@ -299,7 +299,7 @@ class Script {
       TakeSent();
       if (wire_->connecting()) {
         Accept();
-      } else if (engine_->connection().state() == Connection::State::kGreeting) {
+      } else if (engine_->connection().state() == ServerConnection::State::kGreeting) {
         const bool challenge = key_ != nullptr && step < 8 && responses_ == 0;
         wire_->Deliver(challenge ? ChallengeFrame(input_, nonces_) : WelcomeFrame());
       } else {
@@ -570,7 +570,7 @@ class Script {
   std::unique_ptr<fuzz::HostileRegion> region_;
   std::shared_ptr<rdma::Domain> domain_;
   fuzz::HostileTransport* wire_ = nullptr;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ClientEngine> engine_;
   bool closes_early_ = false;
   bool in_engine_ = false;  // which may call callbacks
   uint64_t polls_ = 0;

@@ -106,7 +106,7 @@ class Script {
     options.buffer_bytes_max = 4 << 20;
     options.clock = options.coarse_clock = [this] { return now_; };
     rdma::Domain& domain = *Fixture::The().domain;
-    engine_ = Engine::Create(domain, domain.NewTransport({}).value(), options).value();
+    engine_ = ClientEngine::Create(domain, domain.NewTransport({}).value(), options).value();
   }
 
   void Run() {
@@ -409,7 +409,7 @@ class Script {
   uint32_t pushed_ = 0;
   uint64_t answered_ = 0;
   bool told_ = false;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ClientEngine> engine_;
   std::vector<std::shared_ptr<Outcome>> waiting_;
 };
 

@@ -237,7 +237,7 @@ absl::Status Workload::StartOne(Start start, bool with_buffer) {
 }
 
 absl::Status Workload::StartWrite(Start& start) {
-  client::Engine& engine = *start.client.engine;
+  client::ClientEngine& engine = *start.client.engine;
   const Operation& operation = *start.operation;
   const absl::Time until = start.until;
   switch (operation.kind) {
@@ -390,7 +390,7 @@ void Workload::StartWaiting(std::vector<Start> starts) {
   }
   waiter->answers.assign(keys.size(), absl::UnknownError("none yet"));
   waiter->told.resize(keys.size());
-  client::Engine& engine = *client.engine;
+  client::ClientEngine& engine = *client.engine;
   const absl::Time until = waiter->starts[0].until;
   const absl::Time now = world_.ClientTime(client);
   size_t begun = 0;

@@ -46,7 +46,7 @@ struct SimulatedClient {
   int number = 0;
   std::shared_ptr<rdma::Domain> domain;
   std::vector<Buffer> buffers;
-  std::unique_ptr<client::Engine> engine;
+  std::unique_ptr<client::ClientEngine> engine;
   absl::Duration clock_offset;
   int64_t clock_ppm = 0;   // of its raw clock, relative to the server's
   int64_t slew_ppm = 0;    // of its monotonic clock, relative to its raw one

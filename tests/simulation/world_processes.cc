@@ -135,7 +135,7 @@ void World::StartClient(SimulatedClient& client) {
   options.slot_cache_bytes = rng_.Chance(plan_.cache_percent) ? 1 << 13 : 0;
   options.eager_bytes_max = rng_.Chance(plan_.eager_percent) ? client::kEagerBytesMax : 64;
   client.engine =
-      client::Engine::Create(*client.domain, client.domain->NewTransport({}).value(), options)
+      client::ClientEngine::Create(*client.domain, client.domain->NewTransport({}).value(), options)
           .value();
   client.closing = client.device_lost = false;
 }

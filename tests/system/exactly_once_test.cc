@@ -67,7 +67,7 @@ class ExactlyOnceTest : public ::testing::Test {
     options.connection.backoff_first = absl::Microseconds(100);
     options.connection.backoff_last = absl::Milliseconds(10);
     options.connection.seed = random_();
-    client_ = client::Engine::Create(
+    client_ = client::ClientEngine::Create(
                   *client_domain_,
                   NewBreakingTransport(client_domain_->NewTransport({}).value(), breaker_), options)
                   .value();
@@ -214,7 +214,7 @@ class ExactlyOnceTest : public ::testing::Test {
   std::unique_ptr<server::Tables> tables_;
   std::unique_ptr<server::Engine> server_;
   std::string uri_;
-  std::unique_ptr<client::Engine> client_;
+  std::unique_ptr<client::ClientEngine> client_;
   int64_t expected_together_ = 0;
   absl::Duration longest_turn_;  // of both engines together
 };

@@ -51,7 +51,8 @@ class ClientWithWrongClock {
     client::EngineOptions options;
     options.connection.uri = uri;
     options.clock = [this] { return ItsNow(); };
-    engine_ = client::Engine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
+    engine_ =
+        client::ClientEngine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
     PollUntil([this] { return engine_->connection().ready(); });
     EXPECT_TRUE(engine_->connection().ready()) << engine_->connection().last_error();
   }
@@ -92,7 +93,7 @@ class ClientWithWrongClock {
 
   const absl::Duration ahead_;
   std::unique_ptr<rdma::Domain> domain_;
-  std::unique_ptr<client::Engine> engine_;
+  std::unique_ptr<client::ClientEngine> engine_;
 };
 
 class ExpiryTest : public ::testing::Test {

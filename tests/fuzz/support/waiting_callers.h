@@ -21,7 +21,7 @@ namespace osprey::fuzz {
 class WaitingCallers {
  public:
   // `keys` outlive the caller; `polls`: of the engine, so far.
-  void Begin(client::Engine& engine, std::vector<absl::string_view> keys, absl::Time deadline,
+  void Begin(client::ClientEngine& engine, std::vector<absl::string_view> keys, absl::Time deadline,
              absl::Time now, uint64_t polls) {
     auto caller = std::make_unique<Caller>();
     caller->deadline = deadline;
