@@ -182,13 +182,12 @@ std::optional<ShardSwap> ShardMember::WantedSwap(const ConfigurationWatch& watch
 std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& watch,
                                                       absl::Time now) {
   const StoredShard& seen = tracker_.shard();
-  // A member whose right has ended is not waited for, even if too few are left: then writes are refused,
-  // and reads go on. One that is only silent may be in a better place than this server.
+  // A member that has ended, or cannot go on, is not waited for, even if too few are left: then writes are
+  // refused, and reads go on. One that is only silent may be in a better place than this server.
   for (const Replica& member : seen.record.in_sync) {
     if (member.server == self_.server) continue;
-    const bool has_ended = watch.CreateRevision(self_.server) == self_.create_revision &&
-                           watch.CreateRevision(member.server) != member.create_revision;
-    if (!has_ended && !IsLost(member, now)) continue;
+    const bool has_ended = HasEnded(member, watch);
+    if (!has_ended && !IsSilent(member, now)) continue;
     auto swap =
         DropMember(Author(), seen, member.server, has_ended ? 1 : options_.cluster.min_in_sync);
     if (swap.ok()) return *std::move(swap);
@@ -201,16 +200,23 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
   }
   if (!serves() || !joiner_.has_value() ||
       !(joiner_->is_whole || IsMistake(ReplicationMistake::kAddsPartOfCopy)) ||
+      replica_.primary()->commit_point() < joiner_->decided ||
       !replica_.primary()->HasCaughtUp(NameOf(joiner_->replica)))
     return std::nullopt;
   return OrNothing(AddMember(Author(), seen, joiner_->replica));
 }
 
-// It cannot go on, or is silent.
-bool ShardMember::IsLost(const Replica& member, absl::Time now) const {
+// Its server has not that right any more, or it says that it cannot go on.
+bool ShardMember::HasEnded(const Replica& member, const ConfigurationWatch& watch) const {
   const auto& peers = replica_.primary()->peers();
   const auto peer = peers.find(NameOf(member));
   if (peer != peers.end() && peer->second.is_unfit) return true;
+  // What was read has this server, so it is not from before.
+  return watch.CreateRevision(self_.server) == self_.create_revision &&
+         watch.CreateRevision(member.server) != member.create_revision;
+}
+
+bool ShardMember::IsSilent(const Replica& member, absl::Time now) const {
   const auto heard = heard_.find(NameOf(member));
   return heard != heard_.end() && now - heard->second > options_.backup_timeout;
 }
@@ -408,6 +414,7 @@ void ShardMember::PumpCopy() {
     if (chunk.empty()) {
       SendCopy(joiner.incarnation, joiner, CopyKind::kEnd);
       joiner_->is_sent = true;
+      joiner_->decided = replica_.log().last();
       return;
     }
     SendCopy(joiner.incarnation, joiner, CopyKind::kChunk, 0, std::move(chunk));

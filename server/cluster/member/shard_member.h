@@ -20,6 +20,8 @@
 //
 // - A joiner keeps a whole copy until a record of a later term does not name it, or the primary refuses
 //   its name. *Else* a swap that is under way adds a replica that holds nothing.
+// - A joiner is added when all is committed that was decided before the end of its copy. *Else* the copy
+//   may have an eviction, which takes effect when it is decided, and the others never learn of it.
 // - A replica that was given up never comes back under its name.
 //
 // Thread rule: one thread. Time is that of the server's lease clock.
@@ -109,6 +111,7 @@ class ShardMember {
   struct Joiner {
     Replica replica;
     bool is_sent = false;   // all of the copy
+    uint64_t decided = 0;   // lsn of what was decided by then
     bool is_whole = false;  // it says so
   };
 
@@ -120,7 +123,8 @@ class ShardMember {
   uint64_t NewLife() const;
   void ForgetJoiner();
   std::optional<ShardSwap> WantedOfPrimary(const ConfigurationWatch& watch, absl::Time now);
-  bool IsLost(const Replica& member, absl::Time now) const;
+  bool HasEnded(const Replica& member, const ConfigurationWatch& watch) const;
+  bool IsSilent(const Replica& member, absl::Time now) const;
   bool IsOfJoiner(const CopyMessage& message) const;
   void TakeJoin(const CopyMessage& message, const ConfigurationWatch& watch);
   void TakeWhole(const CopyMessage& message);

@@ -139,9 +139,10 @@ void ShardPrimary::TakeAck(const Ack& ack) {
   if (ack.term != term_) return;
   peer.confirmed = std::max(peer.confirmed, ack.confirmed);
   peer.applied = std::max(peer.applied, ack.applied);
-  // An answer may be older than what is known already.
-  if (!peer.has_answered || ack.code == AckCode::kGap)
-    peer.sent = std::max(ack.confirmed, peer.applied);
+  // An answer may be older than others, and one of an earlier connection: what all of them confirm is where
+  // to go on.
+  if (!peer.has_answered || ack.code == AckCode::kGap) peer.sent = peer.confirmed;
+  peer.sent = std::max(peer.sent, peer.confirmed);
   peer.has_answered = true;
   // What it needs next is not here any more.
   if (peer.confirmed < log_.kept_after()) peer.is_unfit = true;

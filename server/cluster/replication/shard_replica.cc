@@ -29,6 +29,7 @@ void ShardReplica::BeginEmpty(const ReplicaName& name) {
 
 void ShardReplica::Rename(const ReplicaName& name, const ShardPlaces& places) {
   assert(self_.life != 0);
+  if (!ReserveOwn()) return Leave();
   self_ = name;
   term_ = places.term;
   role_ = Role::kBackup;
@@ -49,8 +50,12 @@ void ShardReplica::TakePlaces(const ShardPlaces& places) {
   }
   if (role_ == Role::kJoining) role_ = Role::kBackup;
   if (!is_new_term) return;
+  if (places.primary == self_) {
+    term_ = places.term;
+    return BecomePrimary();
+  }
+  if (!ReserveOwn()) return Leave();
   term_ = places.term;
-  if (places.primary == self_) return BecomePrimary();
   primary_.reset();
   role_ = Role::kBackup;
   if (!backup_.has_value()) backup_.emplace(shard_, self_, log_, store_);
@@ -65,16 +70,31 @@ void ShardReplica::BecomePrimary() {
   primary_.emplace(shard_, term_, self_, log_);
 }
 
+// What this primary has decided, and not applied. False: it has no room.
+bool ShardReplica::ReserveOwn() {
+  if (role_ != Role::kPrimary) return true;
+  for (const ReplicatedGroup* group = log_.After(log_.applied()); group != nullptr;
+       group = log_.After(group->last_lsn)) {
+    if (IsReserved(*group)) continue;
+    if (store_.Reserve(*group).ok()) continue;
+    // Those before it were reserved, and are released.
+    while (log_.last() >= group->first_lsn) log_.CutAfter(log_.last_group()->first_lsn - 1);
+    role_ = Role::kBackup;
+    return false;
+  }
+  return true;
+}
+
 void ShardReplica::Leave() {
+  while (log_.last() > log_.applied()) {
+    const ReplicatedGroup& last = *log_.last_group();
+    if (IsReserved(last)) store_.Release(last);
+    log_.CutAfter(last.first_lsn - 1);
+  }
   role_ = Role::kOut;
   self_ = ReplicaName();
   backup_.reset();
   primary_.reset();
-  while (log_.last() > log_.applied()) {
-    const ReplicatedGroup& last = *log_.last_group();
-    store_.Release(last);
-    log_.CutAfter(last.first_lsn - 1);
-  }
 }
 
 Ack ShardReplica::TakeAppend(const Append& append) {

@@ -53,7 +53,9 @@ class ShardReplica {
   // This server has another incarnation, and the record names that in the place of self(). What the
   // replica holds is a tail, as after a promotion. REQUIRES: it has a name.
   void Rename(const ReplicaName& name, const ShardPlaces& places);
-  // A record that was read from the store, in any order. Groups that were pending stay.
+  // A record that was read from the store, in any order. Groups that were pending stay. A primary that
+  // becomes a backup reserves those that it has decided, or leaves: the owner has dropped what it had
+  // prepared for them.
   void TakePlaces(const ShardPlaces& places);
   // What it holds counts for nothing any more, and it has no name. Its table is for the owner to empty.
   void Leave();
@@ -71,6 +73,11 @@ class ShardReplica {
 
  private:
   void BecomePrimary();
+  bool ReserveOwn();
+  // A primary reserves nothing for what it decides.
+  bool IsReserved(const ReplicatedGroup& group) const {
+    return role_ != Role::kPrimary || group.term < term_;
+  }
 
   const uint32_t shard_;
   ReplicaName self_;

@@ -207,6 +207,24 @@ TEST_F(ShardPrimaryTest, SendsAgainAfterALostConnection) {
   EXPECT_EQ(append->groups[0].first_lsn, 2u);
 }
 
+TEST_F(ShardPrimaryTest, GoesOnBehindAllThatWasConfirmed) {
+  primary_.Decide("a", 1);
+  primary_.Decide("b", 1);
+  primary_.NextAppend(kB);
+  primary_.Connected(kB);
+  primary_.NextAppend(kB);
+  primary_.TakeAck(AckOf(3, kB, 1));     // of the new connection, and delayed
+  primary_.TakeAck(AckOf(3, kB, 2, 2));  // of the earlier one
+  log_.MarkApplied();
+  log_.MarkApplied();
+  primary_.TakeAck(AckOf(3, kB, 2, 2));
+  EXPECT_EQ(log_.kept_after(), 2u);
+  primary_.Decide("c", 1);
+  const absl::optional<Append> append = primary_.NextAppend(kB);
+  ASSERT_TRUE(append.has_value() && append->groups.size() == 1);
+  EXPECT_EQ(append->groups[0].first_lsn, 3u);
+}
+
 TEST_F(ShardPrimaryTest, GreetsAgainABackupWithoutTheTerm) {
   primary_.Connected(kB);
   EXPECT_TRUE(primary_.NextAppend(kB).has_value());
