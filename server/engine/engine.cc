@@ -125,7 +125,7 @@ bool Engine::Poll(absl::Time now) {
   const bool timers = now >= std::min(next_timer_, maintenance_.timer());
   if (timers) RunTimers(now);
   worked |= Work(now);
-  worked |= PublishDecided(now);
+  if (!shared_.publishing.empty()) worked |= PublishDecided(now);
   worked |= maintenance_.Run(now);
   // Also what has no answer: evictions, and writes of clients that are gone.
   if (options_.write_log != nullptr && failure_.ok()) failure_ = options_.write_log->Commit();
@@ -175,7 +175,8 @@ bool Engine::PollPorts(absl::Time now) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
     shared_.server_time_ns = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (!MayPrecedeBatch(*state, events_[i])) ExecuteBatched(now);
+      if (events_[i].kind != Event::Kind::kReceived && !MayPrecedeBatch(*state, events_[i]))
+        ExecuteBatched(now);
       Handle(*state, events_[i], now);
       maintenance_.GrowBetween(counters_.writes(), now);
     }
@@ -189,7 +190,6 @@ bool Engine::PollPorts(absl::Time now) {
 // A connection's requests are executed before its other events. READs of others need not wait: what
 // lands before the batch's sync may share it.
 bool Engine::MayPrecedeBatch(PortState& state, const Event& event) {
-  if (event.kind == Event::Kind::kReceived) return true;
   if (event.kind != Event::Kind::kReadsDone) return false;
   const Connection* const connection = Find(state, event.connection);
   return connection == nullptr || !connection->batched();

@@ -156,7 +156,13 @@ void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Ti
   if (is_of_servers) {
     for (const auto& [id, server] : watch_.servers())
       peers_.try_emplace(id, options_.keys.Server(id), options_.ttl);
-    for (auto& [id, peer] : peers_) peer.Saw(answer->keys, now);
+    // After an outage of the store no right could be renewed: the others get the time for that. *Else* all
+    // rights would end at once.
+    const bool has_gap = now - std::exchange(servers_read_, now) > options_.ttl / 2;
+    for (auto& [id, peer] : peers_) {
+      if (has_gap) peer.Restart();
+      peer.Saw(answer->keys, now);
+    }
     return;
   }
   for (const uint32_t shard : news.changed) {

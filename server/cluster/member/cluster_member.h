@@ -129,6 +129,7 @@ class ClusterMember {
   std::map<std::string, PeerWatch> peers_;
   std::optional<StoreCall> call_;  // under way
   std::vector<uint32_t> swapped_;  // shards of its swaps; empty: it has none
+  absl::Time servers_read_ = absl::InfinitePast();
   absl::Time servers_due_ = absl::InfinitePast();
   absl::Time shards_due_ = absl::InfinitePast();
   absl::Time swaps_due_ = absl::InfinitePast();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
 #include "rdma/lease_time.h"
 
@@ -14,8 +13,7 @@ void PeerWatch::Saw(absl::Span<const StoredKey> keys, absl::Time answered) {
   awaits_read_ = false;
   const int64_t revision = found == keys.end() ? 0 : found->mod_revision;
   create_revision_ = found == keys.end() ? 0 : found->create_revision;
-  const bool has_gap = answered - std::exchange(read_, answered) > ttl_ / 2;
-  if (revision == revision_ && !has_gap) return;
+  if (revision == revision_) return;
   revision_ = revision;
   since_ = answered;
 }

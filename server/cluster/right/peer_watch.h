@@ -12,8 +12,6 @@
 // - The time counts from the answer. *Else* the server may have renewed after the read was sent, and
 //   the read has that revision.
 // - The removal compares the revision. *Else* it deletes a key that was renewed since.
-// - The time counts again from zero after a gap in the reads. *Else*, once the store is back after an outage, each
-//   server would take the others' rights, which could not be renewed.
 //
 // A removal without an answer may take effect later; it does harm to no renewed key.
 //
@@ -40,6 +38,12 @@ class PeerWatch {
   // watcher's lease clock.
   void Saw(absl::Span<const StoredKey> keys, absl::Time answered);
 
+  // What was seen counts for nothing any more: the time begins with the next read.
+  void Restart() {
+    since_ = absl::InfiniteFuture();
+    revision_ = 0;
+  }
+
   // Whether the key was there in the last read.
   bool is_there() const { return revision_ != 0; }
   // Of the key in the last read; 0: it was not there.
@@ -55,7 +59,6 @@ class PeerWatch {
   const absl::Duration ttl_;
   int64_t revision_ = 0;  // the last change of the key that was seen
   int64_t create_revision_ = 0;
-  absl::Time read_ = absl::InfinitePast();     // the last one
   absl::Time since_ = absl::InfiniteFuture();  // that revision was first seen
   bool awaits_read_ = false;                   // since Removal
 };
