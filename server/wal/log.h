@@ -79,6 +79,8 @@ struct LogStats {
       std::chrono::steady_clock::time_point::max();
 };
 
+// Appending, writing and syncing go on side by side, each under a lock of its own: so its members are more
+// than other classes have.
 class Log {
  public:
   // Appends all of the records or none. Returns the number of the last one. Numbers follow each

@@ -74,6 +74,8 @@ class ConfigurationWatch {
   // The answer to `asked`, which ShardsRange returned.
   WatchNews TakeShards(const StoreRange& asked, const RangeAnswer& answer);
 
+  // Of the store, when servers() was read last; 0: it was not.
+  int64_t servers_revision() const { return servers_revision_; }
   // By ID. A server that is not there has no key.
   const std::map<std::string, WatchedServer>& servers() const { return servers_; }
   // Of the server's key; 0: it is not there. For PromoteSelf.

@@ -211,8 +211,8 @@ bool ShardMember::HasEnded(const Replica& member, const ConfigurationWatch& watc
   const auto& peers = replica_.primary()->peers();
   const auto peer = peers.find(NameOf(member));
   if (peer != peers.end() && peer->second.is_unfit) return true;
-  // What was read has this server, so it is not from before.
-  return watch.CreateRevision(self_.server) == self_.create_revision &&
+  // What was read is not from before its key was created.
+  return watch.servers_revision() >= member.create_revision &&
          watch.CreateRevision(member.server) != member.create_revision;
 }
 

@@ -77,6 +77,7 @@ class ShardMember {
   void Saw(const StoredShard& seen, absl::Time now);
   // Nothing: nothing is to be changed, or an answer is awaited. REQUIRES: the server has its right.
   std::optional<ShardSwap> WantedSwap(const ConfigurationWatch& watch, absl::Time now);
+  // Before the swap is sent. REQUIRES: WantedSwap returned it, and nothing was decided since.
   void BeginSwap(const ShardSwap& swap);
   absl::Status TakeAnswer(const TransactionResult& result, size_t place, absl::Time now);
 
