@@ -100,6 +100,10 @@ class ClusterMember {
   bool Serves(uint32_t shard, absl::Time now) const {
     return now < right_until() && shards_[shard]->serves();
   }
+  // What the region may say: readers' leases have their own check (server/cluster/beat).
+  bool Publishes(uint32_t shard, absl::Time now) const {
+    return now < right_until() && shards_[shard]->publishes();
+  }
   bool MayDecide(uint32_t shard, absl::Time now) const {
     return now < right_until() && shards_[shard]->may_decide();
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rdma/lease_time.h"
 #include "server/cluster/replication/test_hooks.h"
 
 namespace osprey {
@@ -13,6 +14,9 @@ namespace {
 
 // Between greetings of peers that did not answer, and probes of those that are silent.
 constexpr absl::Duration kProbeInterval() { return absl::Milliseconds(200); }
+// Before a primary hands over because of a silent member: else two that do not reach each other would do so
+// all the time.
+constexpr absl::Duration kHandOverPause() { return absl::Seconds(10); }
 // Of a link's room, what a copy leaves to appends.
 constexpr uint64_t kRoomForAppends = 1 << 20;
 
@@ -76,6 +80,11 @@ absl::Status ShardMember::TakeAnswer(const TransactionResult& result, size_t pla
                                      absl::Time now) {
   absl::Status status = tracker_.TakeAnswer(result, place);
   TakeRecord(now);
+  // The swap has not happened, and cannot.
+  if (tracker_.state() == SwapTracker::State::kIdle && swaps_hand_over_) {
+    swaps_hand_over_ = false;
+    hand_over_.reset();
+  }
   return status;
 }
 
@@ -94,7 +103,11 @@ void ShardMember::TakeRecord(absl::Time now) {
   const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
   // One that was to adopt the shard, and came too late, has a name and no replica.
   if (!has_replica && (had_replica || (self_.life != 0 && !asks_))) LeaveShard();
-  if (replica_.term() != term_before) ForgetJoiner();
+  if (replica_.term() != term_before) {
+    ForgetJoiner();
+    hand_over_.reset();
+    term_since_ = now;
+  }
   Count(now);
 }
 
@@ -191,7 +204,12 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
     auto swap =
         DropMember(Author(), seen, member.server, has_ended ? 1 : options_.cluster.min_in_sync);
     if (swap.ok()) return *std::move(swap);
+    // Writes wait for it, and with fewer members none could be decided. It may have links to others.
+    if (serves() && !hand_over_.has_value() && commit_point() < replica_.log().last() &&
+        now - term_since_ > kHandOverPause())
+      HandOverTo(member.server, now);
   }
+  if (std::optional<ShardSwap> swap = WantedHandOver(now); swap.has_value()) return swap;
   if (joiner_.has_value() && seen.record.in_sync.size() >= options_.cluster.replicas) {
     // Another was added meanwhile, by a swap whose outcome was not known.
     const ReplicaName joiner = NameOf(joiner_->replica);
@@ -204,6 +222,26 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
       !replica_.primary()->HasCaughtUp(NameOf(joiner_->replica)))
     return std::nullopt;
   return OrNothing(AddMember(Author(), seen, joiner_->replica));
+}
+
+void ShardMember::HandOverTo(std::string server, absl::Time now) {
+  hand_over_ = HandingOver{std::move(server), now};
+  term_since_ = now;
+}
+
+std::optional<ShardSwap> ShardMember::WantedHandOver(absl::Time now) {
+  if (!hand_over_.has_value()) return std::nullopt;
+  const absl::Duration wait = IsMistake(ReplicationMistake::kHandsOverAtOnce)
+                                  ? absl::ZeroDuration()
+                                  : AwaitedFor(kReaderLease());
+  if (now - hand_over_->since < wait) return std::nullopt;
+  auto swap = HandOver(Author(), tracker_.shard(), hand_over_->to, highest_term_);
+  if (!swap.ok()) {  // it is no member any more
+    hand_over_.reset();
+    return std::nullopt;
+  }
+  swaps_hand_over_ = true;
+  return *std::move(swap);
 }
 
 // Its server has not that right any more, or it says that it cannot go on.

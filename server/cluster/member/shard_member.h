@@ -14,6 +14,8 @@
 //   to drop a member           as primary: it cannot go on, was silent for too long, or its server
 //                              has a new incarnation
 //   to add a joiner            as primary: it has the copy, and all that is committed
+//   to hand the shard over     as primary: when asked; or when it waits for a silent member, without which
+//                              too few would be left
 //   to renew the record        a swap has an unknown outcome
 //
 // Rules:
@@ -23,6 +25,9 @@
 // - A joiner is added when all is committed that was decided before the end of its copy. *Else* the copy
 //   may have an eviction, which takes effect when it is decided, and the others never learn of it.
 // - A replica that was given up never comes back under its name.
+// - A primary that hands over first ends its region's claim to serve. It waits for readers' leases to end,
+//   a tenth more, and then sends the swap; from then on it neither decides nor answers. *Else* a client
+//   READs here what the successor has changed.
 //
 // Thread rule: one thread. Time is that of the server's lease clock.
 
@@ -91,8 +96,16 @@ class ShardMember {
   void Pump(absl::Time now);
 
   // --- Serving
-  // This is the shard's primary, and has applied its tail. The right of the server is another matter.
+  // This is the shard's primary, has applied its tail, and no swap is under way that makes another one it.
+  // The right of the server is another matter.
   bool serves() const;
+  // It serves, and the region may say so: clients may READ here.
+  bool publishes() const { return serves() && !hand_over_.has_value(); }
+  // Begins to hand the shard over to this member: from now on the region says no more that this server
+  // serves. Writes and GETs by message go on until the clients' leases have ended, and the swap begins.
+  // Afterwards this replica is a backup; or nothing has come of it, and it publishes again.
+  // REQUIRES: serves().
+  void HandOverTo(std::string server, absl::Time now);
   // Writes may be decided: it serves, and enough members are in sync.
   bool may_decide() const;
   // REQUIRES: may_decide(). Returns the lsn with which the group is committed.
@@ -116,6 +129,12 @@ class ShardMember {
     bool is_whole = false;  // it says so
   };
 
+  // The shard goes to this member once readers' leases have ended.
+  struct HandingOver {
+    std::string to;
+    absl::Time since;
+  };
+
   ShardAuthor Author() const;
   void TakeRecord(absl::Time now);
   void Count(absl::Time now);
@@ -124,6 +143,7 @@ class ShardMember {
   uint64_t NewLife() const;
   void ForgetJoiner();
   std::optional<ShardSwap> WantedOfPrimary(const ConfigurationWatch& watch, absl::Time now);
+  std::optional<ShardSwap> WantedHandOver(absl::Time now);
   bool HasEnded(const Replica& member, const ConfigurationWatch& watch) const;
   bool IsSilent(const Replica& member, absl::Time now) const;
   bool IsOfJoiner(const CopyMessage& message) const;
@@ -154,6 +174,9 @@ class ShardMember {
   std::map<ReplicaName, absl::Time> heard_;   // of each peer, last
   std::map<ReplicaName, absl::Time> probed_;  // and asked
   std::optional<Joiner> joiner_;
+  std::optional<HandingOver> hand_over_;
+  absl::Time term_since_ = absl::InfinitePast();  // the term began, or a hand-over
+  bool swaps_hand_over_ = false;  // its swap was begun, and the outcome is not known
   absl::Time greeted_ = absl::InfinitePast();
 
   // At a joiner.

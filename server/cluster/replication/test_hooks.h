@@ -30,6 +30,7 @@ enum class ReplicationMistake : uint8_t {
   // A member (server/cluster/member).
   kAnswersWithoutRight,
   kAddsPartOfCopy,    // a joiner that has not said that its copy is whole
+  kHandsOverAtOnce,   // while clients may still have leases
   kSwapsBeforeReads,  // tries a swap again before it reads what has changed
   // The table of a replica (server/cluster/table/table_replica.h).
   kCopyOverAppends,       // a key is taken from the copy though a group has put or deleted it

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/lease_time.h"
 #include "server/cluster/configuration/cluster_record.h"
 
 namespace osprey {
@@ -306,7 +307,42 @@ std::string MemberWorld::RunClients(int at) {
   return "";
 }
 
+// A beat that the server stores now, and clients see: the check is that of serving_beat.h.
+void MemberWorld::GrantLeases(int at) {
+  Machine& machine = machines_[at];
+  const ClusterMember& member = *machine.server->member;
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    if (!member.Publishes(shard, machine.clock)) continue;
+    if (machine.clock + kReaderLease() <= member.right_until())
+      machine.leased_until[shard] = now_ + HeldFor(kReaderLease()) * 110 / 100;
+  }
+}
+
+// A GET by READ, from a server that runs or is stopped.
+std::string MemberWorld::ReadRegion(int at) {
+  Machine& machine = machines_[at];
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    if (now_ >= machine.leased_until[shard] || !random_.Chance(20)) continue;
+    ++stats_.region_reads;
+    const std::vector<uint64_t> found = machine.server->tables[shard].Writes();
+    if (found.size() < seen_[shard].size())
+      return absl::StrCat("a READ from ", at, " finds ", found.size(), " writes of ",
+                          seen_[shard].size());
+    if (std::string wrong = See(shard, found); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
 // --- Faults ----------------------------------------------------------------------
+
+// As when a server is drained.
+void MemberWorld::AskToHandOver(int at, int to) {
+  if (machines_[at].server == nullptr || IsPaused(at)) return;
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    ShardMember& member = machines_[at].server->member->shard(shard);
+    if (member.serves()) member.HandOverTo(ServerId(to), machines_[at].clock);
+  }
+}
 
 // Each shard has another replica in sync, whose server runs.
 bool MemberWorld::HaveOtherCopies(int at) const {
@@ -329,7 +365,7 @@ void MemberWorld::Fault() {
   const int at = static_cast<int>(random_.Below(kServers));
   const int other = static_cast<int>((at + 1 + random_.Below(kServers - 1)) % kServers);
   const absl::Time until = now_ + absl::Milliseconds(100 + random_.Below(8000));
-  switch (random_.Below(6)) {
+  switch (random_.Below(7)) {
     case 0:
     case 1:
       machines_[at].paused_until = until;
@@ -340,13 +376,17 @@ void MemberWorld::Fault() {
         crashed_.insert(machines_[at].server->member->shard(shard).replica().self().life);
       machines_[at].server.reset();
       for (Link& link : machines_[at].links) link = Link();
+      for (absl::Time& leased : machines_[at].leased_until) leased = now_;
       machines_[at].restarts = until;
       return;
     }
     case 3:
-      machines_[at].cut_from_store_until = until;
+      AskToHandOver(at, other);
       return;
     case 4:
+      machines_[at].cut_from_store_until = until;
+      return;
+    case 5:
       cut_until_[at][other] = until;
       if (random_.Chance(70)) cut_until_[other][at] = until;
       return;
@@ -379,6 +419,7 @@ std::string MemberWorld::Step() {
       continue;
     }
     RunStore(at);
+    if (std::string wrong = ReadRegion(at); !wrong.empty()) return wrong;
     if (IsPaused(at)) continue;
     RunLinks(at);
     for (int from = 0; from < kServers; ++from) {
@@ -387,6 +428,7 @@ std::string MemberWorld::Step() {
     }
     machine.server->member->Pump(machine.clock);
     if (std::string wrong = RunClients(at); !wrong.empty()) return wrong;
+    if (random_.Chance(30)) GrantLeases(at);
     // It may stop between any two turns, and in the middle of a message's way.
     if (now_ < faults_end_ && random_.Below(4000) == 0)
       machine.paused_until = now_ + absl::Milliseconds(random_.Below(5000));

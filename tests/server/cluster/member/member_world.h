@@ -53,6 +53,7 @@ struct MemberWorldStats {
   uint64_t reads = 0;
   uint64_t terms = 0;
   uint64_t joins = 0;
+  uint64_t region_reads = 0;
   uint64_t faults = 0;
   bool lost_all = false;  // a shard's record came to name only replicas that have lost their memory
 };
@@ -122,6 +123,9 @@ class MemberWorld {
     absl::Time restarts = absl::InfinitePast();
     absl::Time cut_from_store_until = absl::InfinitePast();
     Link links[kServers];
+    // What was READ from its region counts until then, however long the server is stopped: the longest
+    // lease of any client, by a clock that is a tenth slow.
+    absl::Time leased_until[kShards];
   };
 
   absl::Time now() const { return now_; }
@@ -131,6 +135,7 @@ class MemberWorld {
     return now_ < machines_[at].cut_from_store_until || now_ < store_down_until_;
   }
   std::string Step();
+  void AskToHandOver(int at, int to);
   bool HaveOtherCopies(int at) const;
   void Fault();
   void RunStore(int at);
@@ -139,6 +144,8 @@ class MemberWorld {
   void RunLinks(int at);
   std::string Deliver(int from, int to);
   std::string RunClients(int at);
+  void GrantLeases(int at);
+  std::string ReadRegion(int at);
   std::string Write(int at, uint32_t shard);
   std::string Settle(int at, uint32_t shard);
   std::string See(uint32_t shard, const std::vector<uint64_t>& writes);

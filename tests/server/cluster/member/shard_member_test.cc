@@ -177,6 +177,43 @@ TEST_F(ShardMemberTest, AMemberIsPromotedWhenThePrimarysKeyIsGone) {
   EXPECT_EQ(nodes_[0].member.replica().role(), ShardReplica::Role::kOut);
 }
 
+TEST_F(ShardMemberTest, AHandOverAwaitsTheEndOfLeases) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  nodes_[0].member.HandOverTo(Id(backup), now_);
+  EXPECT_FALSE(nodes_[0].member.publishes());
+  EXPECT_TRUE(nodes_[0].member.may_decide());
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  now_ += absl::Milliseconds(430);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  Exchange();
+  const uint64_t lsn = Decide();
+  const Transaction swap = Begin(0);
+  EXPECT_FALSE(nodes_[0].member.serves());
+  // Without an answer it does not go on.
+  EXPECT_TRUE(nodes_[0].member.TakeAnswer({}, 0, now_).ok());
+  EXPECT_FALSE(nodes_[0].member.serves());
+  store_.Execute(swap);
+  ReadAll();
+  EXPECT_EQ(nodes_[0].member.replica().role(), ShardReplica::Role::kBackup);
+  Exchange();
+  EXPECT_TRUE(nodes_[backup].member.serves());
+  EXPECT_TRUE(nodes_[backup].member.publishes());
+  EXPECT_LE(nodes_[backup].member.commit_point(), lsn);
+}
+
+TEST_F(ShardMemberTest, ARefusedHandOverEnds) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  nodes_[0].member.HandOverTo(Id(backup), now_);
+  now_ += absl::Milliseconds(450);
+  (void)Begin(0);
+  TransactionResult never_sent;
+  never_sent.outcome = TransactionOutcome::kNotApplied;
+  EXPECT_TRUE(nodes_[0].member.TakeAnswer(never_sent, 0, now_).ok());
+  EXPECT_TRUE(nodes_[0].member.publishes());
+}
+
 TEST_F(ShardMemberTest, AServerWithANewIncarnationResumesItsPlace) {
   Join();
   Decide();
