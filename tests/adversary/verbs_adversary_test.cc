@@ -62,6 +62,7 @@ class RawPeer {
  public:
   static constexpr size_t kBufferBytes = 16384;
   static constexpr int kWorkMax = 256;
+  static constexpr uint64_t kStrikeId = ~uint64_t{0};
 
   RawPeer(const std::string& host, const std::string& port, const RawOptions& options)
       : buffers_((static_cast<size_t>(options.receives) + 1) * kBufferBytes, 0) {
@@ -115,8 +116,14 @@ class RawPeer {
       request.wr.rdma.remote_addr = address;
       request.wr.rdma.rkey = key;
     }
+    // The end of an earlier SEND may come only now.
+    request.wr_id = kStrikeId;
     if (!Post(request)) return std::nullopt;
-    return Completed(/*receive=*/false);
+    for (const absl::Time end = absl::Now() + absl::Seconds(5); absl::Now() < end;) {
+      ibv_wc work = {};
+      if (ibv_poll_cq(completions_, 1, &work) == 1 && work.wr_id == kStrikeId) return work.status;
+    }
+    return std::nullopt;
   }
   // A SEND's or a receive's next end.
   std::optional<ibv_wc_status> Completed(bool receive, absl::Duration patience = absl::Seconds(5)) {

@@ -115,7 +115,7 @@ void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes 
     case rdma::Opcode::kReport:
       return TakeReport(header, frame, now);
     case rdma::Opcode::kDisconnectNotice:
-      return TakeDisconnectNotice(frame);
+      return TakeDisconnectNotice(frame, now);
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kHello:
     case rdma::Opcode::kChallenge:
@@ -205,10 +205,11 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
   const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.flushes;
-  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  if (shared_.write_log != nullptr && !IsToLog(rdma::Opcode::kFlush, header.sequence, now)) return;
-  // It waits for pending writes.
+  // It waits for pending writes. That may decide others, under their names: so it comes before IsToLog.
   shared_.publish_decided(now);
+  if (lifecycle_.closing() || Settled(header.sequence, now) || Refused(header.sequence, now))
+    return;
+  if (shared_.write_log != nullptr && !IsToLog(rdma::Opcode::kFlush, header.sequence, now)) return;
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
   replies_.AnswerFlush(header.sequence, answer, now);
@@ -267,9 +268,12 @@ void RequestExecutor::TakeReport(const rdma::FrameHeader& header, rdma::FrameByt
 }
 
 // The client leaves for good: its session will not be resumed.
-void RequestExecutor::TakeDisconnectNotice(rdma::FrameBytes frame) {
+void RequestExecutor::TakeDisconnectNotice(rdma::FrameBytes frame, absl::Time now) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return lifecycle_.Malformed(status.message());
+  // Its answers are remembered by the session.
+  shared_.publish_decided(now);
+  if (lifecycle_.closing()) return;
   session_.Forget();
   lifecycle_.Close(CloseReason::kPeer, "disconnect notice");
 }

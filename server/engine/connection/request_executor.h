@@ -70,7 +70,7 @@ class RequestExecutor {
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeDisconnectNotice(rdma::FrameBytes frame);
+  void TakeDisconnectNotice(rdma::FrameBytes frame, absl::Time now);
 
   bool Settled(uint64_t sequence, absl::Time now);
   void AnswerAgain(uint64_t sequence, absl::Time now);

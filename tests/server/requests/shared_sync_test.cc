@@ -266,6 +266,45 @@ TEST(SharedSyncTest, AFlushBehindLongValuesComesAfterThem) {
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
 }
 
+// The second value waits for the first, and the flush for both.
+TEST(SharedSyncTest, AFlushBehindTwoValuesOfAKeyIsLogged) {
+  LongPuts puts(2);
+  RawClient& client = *puts.clients[0];
+  RawClient& other = *puts.clients[1];  // served after it
+  client.Send(client.RendezvousFrame(1, "key", LongPuts::ValueOf(0)));
+  client.Send(client.RendezvousFrame(2, "key", LongPuts::ValueOf(1)));
+  puts.Turn();
+  ASSERT_EQ(puts.server->counters().rendezvous_reads, 2u);
+  other.Send(other.FlushFrame(1, {}));
+  puts.server->Settle();
+  const std::optional<RawReply> flush = other.TakeReply();
+  ASSERT_TRUE(flush.has_value());
+  const Result logged = puts.log.ResultOf(other.session(), 1);
+  EXPECT_NE(logged.version, 0u);
+  EXPECT_EQ(logged.version, flush->body.version);
+  EXPECT_EQ(logged.slot, flush->body.slot);
+  for (const uint64_t sequence : {1, 2}) {
+    const std::optional<RawReply> reply = client.TakeReply();
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->sequence, sequence);
+    EXPECT_EQ(puts.log.ResultOf(client.session(), sequence).version, reply->body.version);
+  }
+  EXPECT_EQ(puts.log.Difference(*puts.server), "");
+}
+
+// The session ends with the notice, and its value is decided before.
+TEST(SharedSyncTest, AClientThatLeavesBehindItsValueHasPutIt) {
+  LongPuts puts(2);
+  puts.Begin();
+  puts.clients[0]->Send(puts.clients[0]->EmptyFrame(rdma::Opcode::kDisconnectNotice, 0));
+  puts.server->Settle();
+  const bool is_stored = puts.server->Stored(LongPuts::KeyOf(0)).has_value();
+  EXPECT_EQ(is_stored, puts.log.changes().size() == 2u);
+  EXPECT_TRUE(puts.server->Stored(LongPuts::KeyOf(1)) == LongPuts::ValueOf(1));
+  EXPECT_EQ(puts.log.pending(), 0u);
+  EXPECT_EQ(puts.log.Difference(*puts.server), "");
+}
+
 // Its write is in the log, so it is made, and its session remembers that.
 TEST(SharedSyncTest, AConnectionThatBreaksBehindItsValueHasPutIt) {
   LongPuts puts(2);
