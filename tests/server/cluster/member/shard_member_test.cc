@@ -16,6 +16,7 @@
 #include "server/cluster/replication/replication_messages.h"
 #include "server/cluster/right/server_record.h"
 #include "tests/server/cluster/member/member_world.h"
+#include "tests/server/cluster/replication/register_writes.h"
 #include "tests/server/cluster/right/model_store.h"
 
 namespace osprey {
@@ -111,11 +112,7 @@ class ShardMemberTest : public testing::Test {
     if (kind == PeerMessageKind::kAck) member.TakeAck(*DecodeAck(bytes), now_);
     if (kind == PeerMessageKind::kCopy) member.TakeCopy(*DecodeCopyMessage(bytes), watch_, now_);
   }
-  uint64_t Decide() {
-    const uint64_t write = ++writes_;
-    return nodes_[0].member.Decide(
-        std::string(reinterpret_cast<const char*>(&write), sizeof(write)), 1);
-  }
+  uint64_t Decide() { return nodes_[0].member.Decide(BodyOf({++writes_}), 1); }
   void Join() {
     Exchange();
     Swap(0);
