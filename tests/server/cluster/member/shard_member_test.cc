@@ -92,8 +92,8 @@ class ShardMemberTest : public testing::Test {
     EXPECT_TRUE(nodes_[at].member.TakeAnswer(store_.Execute(Begin(at)), 0, now_).ok());
   }
   // Delivers messages until there are none, but for those to `silent`.
-  void Exchange(int silent = -1) {
-    for (int round = 0; round < 50; ++round) {
+  void Exchange(int silent = -1, int rounds = 50) {
+    for (int round = 0; round < rounds; ++round) {
       now_ += absl::Milliseconds(20);
       for (Node& node : nodes_) node.member.Pump(now_);
       for (int from = 0; from < 3; ++from) {
@@ -157,6 +157,25 @@ TEST_F(ShardMemberTest, ADroppedMemberIsWaitedForUntilTheRecordIsKnown) {
   EXPECT_LT(nodes_[0].member.commit_point(), lsn);
   EXPECT_TRUE(nodes_[0].member.TakeAnswer(result, 0, now_).ok());
   EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
+}
+
+TEST_F(ShardMemberTest, AJoinerAwaitsTheCommitOfWhatItsCopyMayHave) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  const int joiner = 3 - backup;
+  const uint64_t lsn = Decide();
+  Exchange(backup, 35);
+  EXPECT_EQ(nodes_[joiner].member.replica().role(), ShardReplica::Role::kJoining);
+  EXPECT_EQ(nodes_[joiner].member.replica().log().last(), lsn);
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  // What is lost is sent again on the next link.
+  nodes_[0].member.LinkDown(kIncarnations[backup], now_);
+  nodes_[0].member.LinkUp(kIncarnations[backup], now_);
+  Exchange();
+  EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
+  Swap(0);
+  EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
 }
 
 TEST_F(ShardMemberTest, AMemberIsPromotedWhenThePrimarysKeyIsGone) {
