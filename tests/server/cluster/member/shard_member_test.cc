@@ -46,10 +46,11 @@ class ShardMemberTest : public testing::Test {
                   .server = Id(number),
                   .random = [&test] { return ++test.lives_; }},
                  table, *this) {}
-    uint64_t RoomFor(uint64_t) const override { return 64 << 20; }
+    uint64_t RoomFor(uint64_t) const override { return room; }
     void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override {
       sent.push_back({incarnation, {kind, std::move(bytes)}});
     }
+    uint64_t room = 64 << 20;
     RegisterTable table;
     std::deque<std::pair<uint64_t, std::pair<PeerMessageKind, std::string>>> sent;
     ShardMember member;
@@ -77,6 +78,9 @@ class ShardMemberTest : public testing::Test {
 
   void ReadAll() {
     watch_.TakeServers(store_.Range(watch_.ServersRange()));
+    ReadShard();
+  }
+  void ReadShard() {
     const StoreRange range = watch_.ShardsRange();
     watch_.TakeShards(range, store_.Range(range));
     for (Node& node : nodes_) node.member.Saw(*watch_.Shard(0), now_);
@@ -111,6 +115,23 @@ class ShardMemberTest : public testing::Test {
     if (kind == PeerMessageKind::kAppend) member.TakeAppend(*DecodeAppend(bytes), now_);
     if (kind == PeerMessageKind::kAck) member.TakeAck(*DecodeAck(bytes), now_);
     if (kind == PeerMessageKind::kCopy) member.TakeCopy(*DecodeCopyMessage(bytes), watch_, now_);
+  }
+  // A message of a server's copy arrives at the primary. Returns the kind of its answer.
+  CopyKind TakeAtPrimary(CopyKind kind, const ReplicaName& joiner) {
+    nodes_[0].sent.clear();
+    nodes_[0].member.TakeCopy({0, kind, 1, joiner, 0, ""}, watch_, now_);
+    EXPECT_EQ(nodes_[0].sent.size(), 1u);
+    return DecodeCopyMessage(nodes_[0].sent.back().second.second)->kind;
+  }
+  // This server's key is gone, and it has another one, under this incarnation.
+  void BeginIncarnation(int at, uint64_t incarnation) {
+    Transaction change;
+    change.operations = {StoreOperation::Delete(keys_.Server(Id(at)))};
+    store_.Execute(change);
+    nodes_[at].member.SetServer(0, incarnation);
+    change.operations = {StoreOperation::Put(keys_.Server(Id(at)),
+                                             EncodeServerRecord({incarnation, {"shm:///x"}, 0}))};
+    nodes_[at].member.SetServer(store_.Execute(change).header.revision, incarnation);
   }
   uint64_t Decide() { return nodes_[0].member.Decide(BodyOf({++writes_}), 1); }
   void Join() {
@@ -178,6 +199,42 @@ TEST_F(ShardMemberTest, AJoinerAwaitsTheCommitOfWhatItsCopyMayHave) {
   EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
 }
 
+TEST_F(ShardMemberTest, ANameIsUsedForOneCopy) {
+  const ReplicaName joiner{kIncarnations[1], 77};
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, joiner), CopyKind::kBegin);
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, joiner), CopyKind::kRefused);
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kWhole, joiner), CopyKind::kRefused);
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, {kIncarnations[1], 78}), CopyKind::kBegin);
+}
+
+TEST_F(ShardMemberTest, ACopyLeavesRoomToAppends) {
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, {kIncarnations[1], 77}), CopyKind::kBegin);
+  const auto sends_copy = [&] {
+    nodes_[0].sent.clear();
+    nodes_[0].member.Pump(now_);
+    for (const auto& [to, message] : nodes_[0].sent) {
+      if (message.first == PeerMessageKind::kCopy) return true;
+    }
+    return false;
+  };
+  nodes_[0].room = kCopyBytesMax;
+  EXPECT_FALSE(sends_copy());
+  nodes_[0].room = kCopyBytesMax + (1 << 20);
+  EXPECT_TRUE(sends_copy());
+}
+
+TEST_F(ShardMemberTest, AReadFromBeforeAMembersKeyDoesNotEndIt) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  BeginIncarnation(backup, 22);
+  Swap(backup);  // its place
+  ReadShard();
+  EXPECT_EQ(nodes_[0].member.record().record.Find(Id(backup))->incarnation, 22u);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  ReadAll();
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+}
+
 TEST_F(ShardMemberTest, AMemberIsPromotedWhenThePrimarysKeyIsGone) {
   Join();
   const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
@@ -235,14 +292,8 @@ TEST_F(ShardMemberTest, AServerWithANewIncarnationResumesItsPlace) {
   Decide();
   Exchange();
   const uint64_t life = nodes_[0].member.replica().self().life;
-  Transaction renewal;
-  renewal.operations = {StoreOperation::Delete(keys_.Server(Id(0)))};
-  store_.Execute(renewal);
-  renewal.operations = {
-      StoreOperation::Put(keys_.Server(Id(0)), EncodeServerRecord({21, {"shm:///x"}, 0}))};
-  nodes_[0].member.SetServer(0, 21);
+  BeginIncarnation(0, 21);
   EXPECT_FALSE(nodes_[0].member.serves());
-  nodes_[0].member.SetServer(store_.Execute(renewal).header.revision, 21);
   ReadAll();
   Swap(0);  // its place
   EXPECT_EQ(nodes_[0].member.record().record.primary, "");
