@@ -24,12 +24,18 @@
  *
  * An entry is the term in which it was decided, times 4, and the number of its write.
  *
- * Model              Code, as far as it exists
- *   counted          SwapTracker::Counted
- *   Drop, Add        DropMember, AddMember; the author has counted the joiner since SwapTracker::Begin
- *   promote          PromoteSelf
- *   resume           ResumePlace
- *   HandOver         HandOver
+ * Model              Code
+ *   DECIDE           ShardPrimary::Decide
+ *   counted          SwapTracker::Counted, ShardPrimary::SetCounted
+ *   commit, apply    ShardPrimary::TakeAck; ReplicaStore::Apply, by the owner
+ *   SEE_TERM         ShardBackup::Follow, when the record of that term was read
+ *   a backup         ShardBackup::TakeAppend
+ *   JOIN             ShardPrimary::AddJoiner, ShardReplica::BeginCopy
+ *   BEGIN_AGAIN      ShardReplica::Leave
+ *   DROP, ADD        DropMember, AddMember; the author has counted the joiner since SwapTracker::Begin
+ *   promote          PromoteSelf; the answer: ShardReplica::TakePlaces
+ *   resume           ResumePlace; ShardReplica::Rename
+ *   HAND_OVER        HandOver, after ShardMember::HandOverTo
  *
  * Goals, each of which must be reached (-DGOAL_…): else the claim may hold for want of events
  *   GOAL_THIRD_TERM          a third term serves all writes

@@ -88,13 +88,14 @@ bool ClusterMember::CheckHeader(const StoreHeader& header, int64_t before) {
 
 // --- Calls to the store --------------------------------------------------------
 
-// Whether something waits for the end of this server's right.
+// Whether something waits for the end of this server's right: another member's promotion, or its primary's
+// drop.
 bool ClusterMember::IsAwaited(absl::string_view server) const {
   // The key of this server's earlier incarnation.
   if (server == options_.server) return right_->create_revision() == 0;
   return std::any_of(shards_.begin(), shards_.end(), [&](const auto& shard) {
     const ShardRecord& record = shard->record().record;
-    return record.primary == server && record.Find(options_.server) != nullptr;
+    return record.Find(server) != nullptr && record.Find(options_.server) != nullptr;
   });
 }
 

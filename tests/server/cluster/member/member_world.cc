@@ -16,12 +16,6 @@ constexpr uint64_t kLinkRoom = 64 << 20;
 
 std::string ServerId(int number) { return std::string(1, static_cast<char>('a' + number)); }
 
-std::vector<uint64_t> WritesOf(const ReplicatedGroup& group) {
-  std::vector<uint64_t> writes(group.bytes() / sizeof(uint64_t));
-  std::memcpy(writes.data(), group.body->data(), group.bytes());
-  return writes;
-}
-
 }  // namespace
 
 // --- The table -----------------------------------------------------------------
@@ -238,35 +232,15 @@ std::string MemberWorld::Deliver(int from, int to) {
 
 // --- Clients ---------------------------------------------------------------------
 
-std::string MemberWorld::See(uint32_t shard, const std::vector<uint64_t>& writes) {
-  std::vector<uint64_t>& seen = seen_[shard];
-  const auto [a, b] = std::mismatch(writes.begin(), writes.end(), seen.begin(), seen.end());
-  if (a != writes.end() && b != seen.end())
-    return absl::StrCat("write ", *b, " was seen, and is ", *a, " now");
-  for (auto next = a; next != writes.end(); ++next) {
-    if (std::find(seen.begin(), seen.end(), *next) != seen.end())
-      return absl::StrCat("write ", *next, " was made twice");
-    seen.push_back(*next);
-  }
-  return "";
-}
-
 // A new write, or one that is sent again.
-std::string MemberWorld::Write(int at, uint32_t shard) {
+void MemberWorld::Write(int at, uint32_t shard) {
   Server& server = *machines_[at].server;
   ShardMember& member = server.member->shard(shard);
   const uint64_t oldest = invoked_[shard] > 3 ? invoked_[shard] - 3 : 0;
   const uint64_t write = oldest + 1 + random_.Below(invoked_[shard] + 1 - oldest);
-  std::vector<uint64_t> known = server.tables[shard].Writes();
-  const ReplicaLog& log = member.replica().log();
-  for (uint64_t lsn = log.applied(); const ReplicatedGroup* group = log.After(lsn);
-       lsn = group->last_lsn) {
-    for (const uint64_t one : WritesOf(*group)) known.push_back(one);
-  }
-  if (std::find(known.begin(), known.end(), write) != known.end()) return "";
+  if (HasWrite(server.tables[shard].Writes(), member.replica().log(), write)) return;
   invoked_[shard] = std::max(invoked_[shard], write);
-  member.Decide(std::string(reinterpret_cast<const char*>(&write), sizeof(write)), 1);
-  return "";
+  member.Decide(BodyOf({write}), 1);
 }
 
 // Applies what is committed, and answers if the right lasts.
@@ -284,7 +258,7 @@ std::string MemberWorld::Settle(int at, uint32_t shard) {
   }
   if (!applied || !machine.server->member->Serves(shard, machine.clock)) return "";
   const size_t before = seen_[shard].size();
-  std::string wrong = See(shard, machine.server->tables[shard].Writes());
+  std::string wrong = seen_[shard].See(machine.server->tables[shard].Writes());
   stats_.acknowledged += seen_[shard].size() - before;
   return wrong;
 }
@@ -298,11 +272,10 @@ std::string MemberWorld::RunClients(int at) {
     if (!random_.Chance(20) || !member.Serves(shard, machine.clock)) continue;
     // A GET by message: the data, then the right.
     ++stats_.reads;
-    const std::vector<uint64_t> found = machine.server->tables[shard].Writes();
-    if (found.size() < seen_[shard].size())
-      return absl::StrCat("a GET at ", at, " finds ", found.size(), " writes of ",
-                          seen_[shard].size());
-    if (std::string wrong = See(shard, found); !wrong.empty()) return wrong;
+    if (std::string wrong = seen_[shard].Read(absl::StrCat("a GET at ", at),
+                                              machine.server->tables[shard].Writes());
+        !wrong.empty())
+      return wrong;
   }
   return "";
 }
@@ -324,11 +297,10 @@ std::string MemberWorld::ReadRegion(int at) {
   for (uint32_t shard = 0; shard < kShards; ++shard) {
     if (now_ >= machine.leased_until[shard] || !random_.Chance(20)) continue;
     ++stats_.region_reads;
-    const std::vector<uint64_t> found = machine.server->tables[shard].Writes();
-    if (found.size() < seen_[shard].size())
-      return absl::StrCat("a READ from ", at, " finds ", found.size(), " writes of ",
-                          seen_[shard].size());
-    if (std::string wrong = See(shard, found); !wrong.empty()) return wrong;
+    if (std::string wrong = seen_[shard].Read(absl::StrCat("a READ from ", at),
+                                              machine.server->tables[shard].Writes());
+        !wrong.empty())
+      return wrong;
   }
   return "";
 }
@@ -497,7 +469,6 @@ std::string MemberWorld::Run(absl::Duration with_faults, absl::Duration to_recov
     const std::vector<StoredKey> found = store_.Range({keys_.Shard(shard)}).keys;
     const absl::StatusOr<ShardRecord> record = DecodeShardRecord(found.at(0).value);
     if (record.ok()) stats_.terms += record->term;
-    stats_.joins += found.at(0).version;
     if (IsLost(shard)) stats_.lost_all = true;
   }
   if (stats_.lost_all || (IsWhole(0) && IsWhole(1))) return "";

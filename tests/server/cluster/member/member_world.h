@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +22,7 @@
 #include "absl/time/time.h"
 #include "server/cluster/member/cluster_member.h"
 #include "server/cluster/member/replica_host.h"
+#include "tests/server/cluster/replication/register_writes.h"
 #include "tests/server/cluster/right/model_store.h"
 #include "tests/support/split_mix64.h"
 
@@ -50,10 +50,9 @@ class RegisterTable : public ReplicaTable {
 
 struct MemberWorldStats {
   uint64_t acknowledged = 0;
-  uint64_t reads = 0;
+  uint64_t reads = 0;         // by message
+  uint64_t region_reads = 0;  // under a lease
   uint64_t terms = 0;
-  uint64_t joins = 0;
-  uint64_t region_reads = 0;
   uint64_t faults = 0;
   bool lost_all = false;  // a shard's record came to name only replicas that have lost their memory
 };
@@ -103,11 +102,6 @@ class MemberWorld {
     MemberWorld& world_;
     const int from_;
   };
-  struct Pending {
-    uint32_t shard = 0;
-    uint64_t lsn = 0;
-    uint64_t term = 0;
-  };
   struct Server {
     Server(MemberWorld& world, int number);
     Sender sender;
@@ -128,7 +122,6 @@ class MemberWorld {
     absl::Time leased_until[kShards];
   };
 
-  absl::Time now() const { return now_; }
   bool IsPaused(int at) const { return now_ < machines_[at].paused_until; }
   bool IsCut(int a, int b) const { return now_ < cut_until_[a][b]; }
   bool IsCutFromStore(int at) const {
@@ -146,9 +139,8 @@ class MemberWorld {
   std::string RunClients(int at);
   void GrantLeases(int at);
   std::string ReadRegion(int at);
-  std::string Write(int at, uint32_t shard);
+  void Write(int at, uint32_t shard);
   std::string Settle(int at, uint32_t shard);
-  std::string See(uint32_t shard, const std::vector<uint64_t>& writes);
   bool IsWhole(uint32_t shard) const;
   bool IsLost(uint32_t shard) const;
   std::string Describe() const;
@@ -165,7 +157,7 @@ class MemberWorld {
   absl::Time cut_until_[kServers][kServers];
   Machine machines_[kServers];
   uint64_t invoked_[kShards] = {};
-  std::vector<uint64_t> seen_[kShards];
+  SeenWrites seen_[kShards];
   std::set<uint64_t> crashed_;  // lives of replicas
   MemberWorldStats stats_;
 };

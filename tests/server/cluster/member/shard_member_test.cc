@@ -17,6 +17,7 @@
 #include "server/cluster/replication/replication_messages.h"
 #include "server/cluster/right/server_record.h"
 #include "tests/server/cluster/member/member_world.h"
+#include "tests/server/cluster/replication/register_writes.h"
 #include "tests/server/cluster/right/model_store.h"
 
 namespace osprey {
@@ -47,10 +48,11 @@ class ShardMemberTest : public testing::Test {
                   .random = [&test] { return ++test.lives_; },
                   .log = [&test](absl::string_view line) { test.log_.emplace_back(line); }},
                  table, *this) {}
-    uint64_t RoomFor(uint64_t) const override { return 64 << 20; }
+    uint64_t RoomFor(uint64_t) const override { return room; }
     void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override {
       sent.push_back({incarnation, {kind, std::move(bytes)}});
     }
+    uint64_t room = 64 << 20;
     class Table : public RegisterTable {
      public:
       absl::Status Reserve(const ReplicatedGroup& group) override {
@@ -86,6 +88,9 @@ class ShardMemberTest : public testing::Test {
 
   void ReadAll() {
     watch_.TakeServers(store_.Range(watch_.ServersRange()));
+    ReadShard();
+  }
+  void ReadShard() {
     const StoreRange range = watch_.ShardsRange();
     watch_.TakeShards(range, store_.Range(range));
     for (Node& node : nodes_) node.member.Saw(*watch_.Shard(0), now_);
@@ -101,8 +106,8 @@ class ShardMemberTest : public testing::Test {
     EXPECT_TRUE(nodes_[at].member.TakeAnswer(store_.Execute(Begin(at)), 0, now_).ok());
   }
   // Delivers messages until there are none, but for those to `silent`.
-  void Exchange(int silent = -1) {
-    for (int round = 0; round < 50; ++round) {
+  void Exchange(int silent = -1, int rounds = 50) {
+    for (int round = 0; round < rounds; ++round) {
       now_ += absl::Milliseconds(20);
       for (Node& node : nodes_) node.member.Pump(now_);
       for (int from = 0; from < 3; ++from) {
@@ -121,11 +126,24 @@ class ShardMemberTest : public testing::Test {
     if (kind == PeerMessageKind::kAck) member.TakeAck(*DecodeAck(bytes), now_);
     if (kind == PeerMessageKind::kCopy) member.TakeCopy(*DecodeCopyMessage(bytes), watch_, now_);
   }
-  uint64_t Decide() {
-    const uint64_t write = ++writes_;
-    return nodes_[0].member.Decide(
-        std::string(reinterpret_cast<const char*>(&write), sizeof(write)), 1);
+  // A message of a server's copy arrives at the primary. Returns the kind of its answer.
+  CopyKind TakeAtPrimary(CopyKind kind, const ReplicaName& joiner) {
+    nodes_[0].sent.clear();
+    nodes_[0].member.TakeCopy({0, kind, 1, joiner, 0, ""}, watch_, now_);
+    EXPECT_EQ(nodes_[0].sent.size(), 1u);
+    return DecodeCopyMessage(nodes_[0].sent.back().second.second)->kind;
   }
+  // This server's key is gone, and it has another one, under this incarnation.
+  void BeginIncarnation(int at, uint64_t incarnation) {
+    Transaction change;
+    change.operations = {StoreOperation::Delete(keys_.Server(Id(at)))};
+    store_.Execute(change);
+    nodes_[at].member.SetServer(0, incarnation);
+    change.operations = {StoreOperation::Put(keys_.Server(Id(at)),
+                                             EncodeServerRecord({incarnation, {"shm:///x"}, 0}))};
+    nodes_[at].member.SetServer(store_.Execute(change).header.revision, incarnation);
+  }
+  uint64_t Decide() { return nodes_[0].member.Decide(BodyOf({++writes_}), 1); }
   void Join() {
     Exchange();
     Swap(0);
@@ -195,6 +213,61 @@ TEST_F(ShardMemberTest, AMemberWithoutRoomIsDroppedAndJoinsLater) {
   EXPECT_NE(nodes_[full].member.replica().role(), ShardReplica::Role::kOut);
 }
 
+TEST_F(ShardMemberTest, AJoinerAwaitsTheCommitOfWhatItsCopyMayHave) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  const int joiner = 3 - backup;
+  const uint64_t lsn = Decide();
+  Exchange(backup, 35);
+  EXPECT_EQ(nodes_[joiner].member.replica().role(), ShardReplica::Role::kJoining);
+  EXPECT_EQ(nodes_[joiner].member.replica().log().last(), lsn);
+  EXPECT_LT(nodes_[0].member.commit_point(), lsn);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  // What is lost is sent again on the next link.
+  nodes_[0].member.LinkDown(kIncarnations[backup]);
+  nodes_[0].member.LinkUp(kIncarnations[backup]);
+  Exchange();
+  EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
+  Swap(0);
+  EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
+}
+
+TEST_F(ShardMemberTest, ANameIsUsedForOneCopy) {
+  const ReplicaName joiner{kIncarnations[1], 77};
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, joiner), CopyKind::kBegin);
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, joiner), CopyKind::kRefused);
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kWhole, joiner), CopyKind::kRefused);
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, {kIncarnations[1], 78}), CopyKind::kBegin);
+}
+
+TEST_F(ShardMemberTest, ACopyLeavesRoomToAppends) {
+  EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, {kIncarnations[1], 77}), CopyKind::kBegin);
+  const auto sends_copy = [&] {
+    nodes_[0].sent.clear();
+    nodes_[0].member.Pump(now_);
+    for (const auto& [to, message] : nodes_[0].sent) {
+      if (message.first == PeerMessageKind::kCopy) return true;
+    }
+    return false;
+  };
+  nodes_[0].room = kCopyBytesMax;
+  EXPECT_FALSE(sends_copy());
+  nodes_[0].room = kCopyBytesMax + (1 << 20);
+  EXPECT_TRUE(sends_copy());
+}
+
+TEST_F(ShardMemberTest, AReadFromBeforeAMembersKeyDoesNotEndIt) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  BeginIncarnation(backup, 22);
+  Swap(backup);  // its place
+  ReadShard();
+  EXPECT_EQ(nodes_[0].member.record().record.Find(Id(backup))->incarnation, 22u);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  ReadAll();
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+}
+
 TEST_F(ShardMemberTest, AMemberIsPromotedWhenThePrimarysKeyIsGone) {
   Join();
   const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
@@ -252,14 +325,8 @@ TEST_F(ShardMemberTest, AServerWithANewIncarnationResumesItsPlace) {
   Decide();
   Exchange();
   const uint64_t life = nodes_[0].member.replica().self().life;
-  Transaction renewal;
-  renewal.operations = {StoreOperation::Delete(keys_.Server(Id(0)))};
-  store_.Execute(renewal);
-  renewal.operations = {
-      StoreOperation::Put(keys_.Server(Id(0)), EncodeServerRecord({21, {"shm:///x"}, 0}))};
-  nodes_[0].member.SetServer(0, 21);
+  BeginIncarnation(0, 21);
   EXPECT_FALSE(nodes_[0].member.serves());
-  nodes_[0].member.SetServer(store_.Execute(renewal).header.revision, 21);
   ReadAll();
   Swap(0);  // its place
   EXPECT_EQ(nodes_[0].member.record().record.primary, "");

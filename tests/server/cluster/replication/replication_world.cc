@@ -1,7 +1,6 @@
 #include "tests/server/cluster/replication/replication_world.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,17 +14,6 @@ bool Contains(const std::vector<ReplicaName>& names, const ReplicaName& name) {
 }
 
 }  // namespace
-
-std::vector<uint64_t> WritesOf(const ReplicatedGroup& group) {
-  std::vector<uint64_t> writes(group.bytes() / sizeof(uint64_t));
-  std::memcpy(writes.data(), group.body->data(), group.bytes());
-  return writes;
-}
-
-std::string BodyOf(const std::vector<uint64_t>& writes) {
-  return std::string(reinterpret_cast<const char*>(writes.data()),
-                     writes.size() * sizeof(uint64_t));
-}
 
 absl::Status History::Reserve(const ReplicatedGroup& group) {
   EXPECT_TRUE(reserved_.emplace(group.first_lsn, group.term).second) << group.first_lsn;
@@ -73,19 +61,6 @@ ReplicaName ReplicationWorld::NewName(int server) {
   return {++lives_ * 8 + static_cast<uint64_t>(server), ++lives_};
 }
 
-// Clients have seen these writes, in this order, as done.
-std::string ReplicationWorld::See(const std::vector<uint64_t>& writes) {
-  const auto [a, b] = std::mismatch(writes.begin(), writes.end(), seen_.begin(), seen_.end());
-  if (a != writes.end() && b != seen_.end())
-    return absl::StrCat("write ", *b, " was seen, and is ", *a, " now");
-  for (auto next = a; next != writes.end(); ++next) {
-    if (std::find(seen_.begin(), seen_.end(), *next) != seen_.end())
-      return absl::StrCat("write ", *next, " was made twice");
-    seen_.push_back(*next);
-  }
-  return "";
-}
-
 // A client sends a write, or sends it again.
 void ReplicationWorld::Invoke(int at) {
   Server& server = *servers_[at];
@@ -93,13 +68,7 @@ void ReplicationWorld::Invoke(int at) {
   if (primary == nullptr || !primary->has_tail_applied() || server.hand_over >= 2) return;
   const uint64_t write = random_.Below(std::min(invoked_ + 1, limits_.writes)) + 1;
   // The remembered results: of what is applied, and of what is pending.
-  std::vector<uint64_t> known = server.history.writes();
-  const ReplicaLog& log = server.replica.log();
-  for (uint64_t lsn = log.applied(); const ReplicatedGroup* group = log.After(lsn);
-       lsn = group->last_lsn) {
-    for (const uint64_t one : WritesOf(*group)) known.push_back(one);
-  }
-  if (std::find(known.begin(), known.end(), write) != known.end()) return;
+  if (HasWrite(server.history.writes(), server.replica.log(), write)) return;
   std::vector<uint64_t> writes = {write};
   invoked_ = std::max(invoked_, write);
   if (random_.Chance(30) && invoked_ < limits_.writes) writes.push_back(++invoked_);
@@ -123,7 +92,7 @@ std::string ReplicationWorld::CommitAndAnswer(int at) {
     server.history.Apply(*group);
     server.replica.MarkApplied(group->last_lsn);
     // The writes of this group are answered.
-    if (std::string wrong = See(server.history.writes()); !wrong.empty()) return wrong;
+    if (std::string wrong = seen_.See(server.history.writes()); !wrong.empty()) return wrong;
   }
   return "";
 }
@@ -135,10 +104,7 @@ std::string ReplicationWorld::Read(int at) {
   if (primary == nullptr || server.has_lapsed || !primary->has_tail_applied() ||
       server.hand_over >= 1)
     return "";
-  if (server.history.writes().size() < seen_.size())
-    return absl::StrCat("a READ finds ", server.history.writes().size(), " writes of ",
-                        seen_.size());
-  return See(server.history.writes());
+  return seen_.Read("a READ", server.history.writes());
 }
 
 void ReplicationWorld::ReadRecord(int at) {

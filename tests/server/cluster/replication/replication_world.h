@@ -25,6 +25,7 @@
 
 #include "server/cluster/replication/replication_messages.h"
 #include "server/cluster/replication/shard_replica.h"
+#include "tests/server/cluster/replication/register_writes.h"
 #include "tests/support/split_mix64.h"
 
 namespace osprey {
@@ -46,9 +47,6 @@ class History : public ReplicaStore {
   uint64_t copied_to_ = 0;                 // groups up to this lsn are in the copy
   std::map<uint64_t, uint64_t> reserved_;  // first lsn -> term
 };
-
-std::vector<uint64_t> WritesOf(const ReplicatedGroup& group);
-std::string BodyOf(const std::vector<uint64_t>& writes);
 
 struct WorldLimits {
   int failures = 3;
@@ -106,7 +104,6 @@ class ReplicationWorld {
 
   ReplicaName NewName(int server);
   int ServerOf(const ReplicaName& name) const { return static_cast<int>(name.incarnation % 8); }
-  std::string See(const std::vector<uint64_t>& writes);
   void Invoke(int at);
   std::string CommitAndAnswer(int at);
   std::string Read(int at);
@@ -136,7 +133,7 @@ class ReplicationWorld {
   std::vector<Swap> swaps_;                           // on their way
   std::vector<std::pair<int, std::string>> answers_;  // likewise, each to a server
   uint64_t invoked_ = 0;
-  std::vector<uint64_t> seen_;  // what clients have seen as done, in the shard's order
+  SeenWrites seen_;
   // By term and replica: up to which lsn it has confirmed.
   std::map<std::pair<uint64_t, ReplicaName>, uint64_t> confirmed_;
   uint64_t promotions_ = 0;

@@ -1,0 +1,254 @@
+// Servers of a cluster, step by step: what a member does by the store's answers, and by others' messages.
+
+#include "server/cluster/member/cluster_member.h"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "server/cluster/configuration/cluster_record.h"
+#include "server/cluster/replication/replication_messages.h"
+#include "server/cluster/right/server_record.h"
+#include "tests/server/cluster/member/member_world.h"
+#include "tests/server/cluster/replication/register_writes.h"
+#include "tests/server/cluster/right/model_store.h"
+
+namespace osprey {
+namespace {
+
+constexpr absl::Duration kStep() { return absl::Milliseconds(20); }
+
+// Servers of one shard, which all reach the store and each other at once, but for those that have ended.
+class ClusterMemberTest : public testing::Test {
+ protected:
+  struct Node : public PeerSender {
+    uint64_t RoomFor(uint64_t) const override { return 64 << 20; }
+    void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override {
+      sent.push_back({incarnation, kind, std::move(bytes)});
+    }
+    struct Message {
+      uint64_t to = 0;
+      PeerMessageKind kind = PeerMessageKind::kAppend;
+      std::string bytes;
+    };
+    RegisterTable table;
+    std::deque<Message> sent;
+    std::unique_ptr<ClusterMember> member;  // null: it has ended
+  };
+
+  ClusterMemberTest() {
+    cluster_.id = 7;
+    cluster_.shards = 1;
+    cluster_.replicas = 3;
+    cluster_.min_in_sync = 2;
+    cluster_.hash_seed = 1;
+    cluster_.shard_bytes = kShardBytesMin;
+    store_.Execute(CreateCluster(keys_, cluster_));
+  }
+
+  static std::string Id(int number) { return std::string(1, static_cast<char>('a' + number)); }
+
+  void Begin(int number) {
+    Node& node = nodes_[number];
+    node.member = std::make_unique<ClusterMember>(
+        MemberOptions{.keys = keys_,
+                      .cluster = cluster_,
+                      .server = Id(number),
+                      .addresses = {"shm:///x"},
+                      .random = [this] { return ++random_; },
+                      .log = [this](absl::string_view line) { log_.emplace_back(line); }},
+        std::vector<ReplicaTable*>{&node.table}, node);
+  }
+  ClusterMember& At(int number) { return *nodes_[number].member; }
+  ShardMember& ShardAt(int number) { return At(number).shard(0); }
+
+  void Renew(int number) {
+    if (now_ < At(number).next_renewal()) return;
+    const Transaction renewal = At(number).NextRenewal();
+    At(number).TakeRenewal(store_.Execute(renewal), now_, now_);
+  }
+  // Makes one call, if one is due. Returns the key of the removal that it was.
+  std::string Call(int number) {
+    const std::optional<StoreCall> call = At(number).NextCall(now_);
+    if (!call.has_value()) return "";
+    if (call->range.has_value()) {
+      At(number).TakeRead(store_.Range(*call->range), now_);
+      return "";
+    }
+    const StoreOperation& first = call->transaction.operations.at(0);
+    At(number).TakeResult(store_.Execute(call->transaction), now_);
+    return first.kind == StoreOperation::Kind::kDelete ? first.range.key : "";
+  }
+  void Deliver(Node& from) {
+    while (!from.sent.empty()) {
+      const Node::Message message = std::move(from.sent.front());
+      from.sent.pop_front();
+      for (Node& to : nodes_) {
+        if (to.member == nullptr || to.member->incarnation() != message.to) continue;
+        EXPECT_TRUE(
+            to.member->TakeMessage(from.member->incarnation(), message.kind, message.bytes, now_)
+                .ok());
+      }
+    }
+  }
+  void RunFor(absl::Duration time) {
+    for (const absl::Time end = now_ + time; now_ < end; now_ += kStep()) {
+      for (int at = 0; at < 3; ++at) {
+        if (nodes_[at].member == nullptr) continue;
+        Renew(at);
+        Call(at);
+        for (const Node& other : nodes_) {
+          if (other.member != nullptr && &other != &nodes_[at])
+            At(at).LinkUp(other.member->incarnation());
+        }
+        At(at).Pump(now_);
+        Deliver(nodes_[at]);
+      }
+    }
+  }
+  void End(int number) {
+    const uint64_t incarnation = At(number).incarnation();
+    nodes_[number].member.reset();
+    for (Node& node : nodes_) {
+      if (node.member != nullptr) node.member->LinkDown(incarnation);
+    }
+  }
+
+  const ClusterKeys keys_{"/osprey/test/"};
+  ClusterRecord cluster_;
+  ModelStore store_;
+  absl::Time now_ = absl::UnixEpoch();
+  uint64_t random_ = 0;
+  std::vector<std::string> log_;
+  Node nodes_[3];
+};
+
+TEST_F(ClusterMemberTest, AGapInReadsBeginsTheTimeOfOthersAgain) {
+  // The key of an earlier incarnation of this server, which nothing renews.
+  Transaction creation;
+  creation.operations = {
+      StoreOperation::Put(keys_.Server("a"), EncodeServerRecord({99, {"shm:///x"}, 0}))};
+  store_.Execute(creation);
+  Begin(0);
+  Renew(0);
+  Call(0);
+  Call(0);
+  now_ += absl::Seconds(4);  // the store was down, and the right of every server lapses
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Call(0), "");
+  for (int i = 0; i < 10; ++i) {
+    now_ += absl::Milliseconds(300);
+    EXPECT_EQ(Call(0), "") << i;
+    EXPECT_EQ(Call(0), "") << i;
+  }
+  for (int i = 0; i < 2; ++i) {
+    now_ += absl::Milliseconds(300);
+    Call(0);
+    Call(0);
+    if (Call(0) == keys_.Server("a")) return;
+  }
+  ADD_FAILURE() << "the key was not removed";
+}
+
+TEST_F(ClusterMemberTest, AnotherStoreEndsTheRight) {
+  Begin(0);
+  RunFor(absl::Seconds(1));
+  ASSERT_TRUE(At(0).Serves(0, now_));
+  now_ += absl::Seconds(1);
+  const std::optional<StoreCall> call = At(0).NextCall(now_);
+  ASSERT_TRUE(call.has_value() && call->range.has_value());
+  RangeAnswer answer = store_.Range(*call->range);
+  answer.header.cluster_id = 2;
+  At(0).TakeRead(answer, now_);
+  EXPECT_FALSE(At(0).store_status().ok());
+  EXPECT_EQ(log_.back(), At(0).store_status().message());
+  EXPECT_FALSE(At(0).Serves(0, now_));
+  EXPECT_FALSE(At(0).MayDecide(0, now_));
+  EXPECT_FALSE(At(0).NextCall(now_ + absl::Seconds(9)).has_value());
+}
+
+TEST_F(ClusterMemberTest, ASwapByAnotherStoreSaysNothing) {
+  Begin(0);
+  Renew(0);
+  Call(0);
+  Call(0);
+  const std::optional<StoreCall> call = At(0).NextCall(now_);
+  ASSERT_TRUE(call.has_value() && !call->range.has_value());
+  TransactionResult result = store_.Execute(call->transaction);
+  ASSERT_EQ(result.outcome, TransactionOutcome::kApplied);
+  result.header.cluster_id = 2;
+  At(0).TakeResult(result, now_);
+  EXPECT_EQ(ShardAt(0).record().record.primary, "");
+  EXPECT_FALSE(ShardAt(0).serves());
+}
+
+TEST_F(ClusterMemberTest, AMessageOfNoneOfItsKindsIsRefused) {
+  Begin(0);
+  Begin(1);
+  RunFor(absl::Seconds(1));
+  ASSERT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
+  const uint64_t peer = At(1).incarnation();
+  const auto refusal = [&](PeerMessageKind kind, const std::string& bytes) {
+    const absl::Status status = At(0).TakeMessage(peer, kind, bytes, now_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    return std::string(status.message());
+  };
+  nodes_[0].sent.clear();
+  Append append;
+  append.term = 9;
+  append.from = {peer + 100, 1};
+  append.to = ShardAt(0).replica().self();
+  EXPECT_NE(refusal(PeerMessageKind::kAppend, EncodeAppend(append)).find("in the name of"),
+            std::string::npos);
+  append.from.incarnation = peer;
+  append.shard = 1;
+  const char kNoShard[] = "a message of shard 1, where there are 1 shards";
+  EXPECT_EQ(refusal(PeerMessageKind::kAppend, EncodeAppend(append)), kNoShard);
+  Ack ack;
+  ack.shard = 1;
+  ack.from = ShardAt(1).replica().self();
+  ack.to = append.to;
+  EXPECT_EQ(refusal(PeerMessageKind::kAck, EncodeAck(ack)), kNoShard);
+  CopyMessage copy;
+  copy.joiner = {peer + 100, 1};
+  EXPECT_NE(refusal(PeerMessageKind::kCopy, EncodeCopyMessage(copy)).find("in the name of"),
+            std::string::npos);
+  copy.joiner.incarnation = peer;
+  copy.shard = 1;
+  EXPECT_EQ(refusal(PeerMessageKind::kCopy, EncodeCopyMessage(copy)), kNoShard);
+  EXPECT_EQ(refusal(static_cast<PeerMessageKind>(9), "x"), "a message of kind 9");
+  for (const auto kind : {PeerMessageKind::kAppend, PeerMessageKind::kAck, PeerMessageKind::kCopy})
+    refusal(kind, "x");
+  EXPECT_TRUE(nodes_[0].sent.empty());
+}
+
+TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {
+  for (int i = 0; i < 3; ++i) Begin(i);
+  RunFor(absl::Seconds(3));
+  ASSERT_EQ(ShardAt(0).record().record.in_sync.size(), 3u);
+  End(1);
+  RunFor(absl::Seconds(2));
+  ASSERT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
+  // Without it there are too few: it is dropped when its right has ended.
+  End(2);
+  RunFor(absl::Seconds(2));
+  EXPECT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
+  RunFor(absl::Seconds(3));
+  EXPECT_EQ(ShardAt(0).record().record.in_sync.size(), 1u);
+  EXPECT_TRUE(At(0).Serves(0, now_));
+  EXPECT_FALSE(At(0).MayDecide(0, now_));
+  // And a new incarnation takes its place.
+  Begin(2);
+  RunFor(absl::Seconds(10));
+  EXPECT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
+  EXPECT_TRUE(At(0).MayDecide(0, now_));
+}
+
+}  // namespace
+}  // namespace osprey
