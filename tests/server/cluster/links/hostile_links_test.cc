@@ -226,6 +226,16 @@ TEST_F(HostileLinksTest, AFloodOfOneSourceLeavesRoomForServers) {
   EXPECT_EQ(world_.at("a").events.size(), 1u);
 }
 
+TEST_F(HostileLinksTest, ASourceThatHoldsDescriptorsIsRefused) {
+  world_.network.FailRequests("attacker", absl::ResourceExhaustedError("it holds 9 descriptors"));
+  RawPeer attacker(world_, "attacker"), peer(world_);
+  attacker.Connect();
+  EXPECT_FALSE(attacker.connected());
+  EXPECT_EQ(counters().refused, 1u);
+  EXPECT_TRUE(world_.HasLogged("links is refused: it holds 9 descriptors; end the processes"));
+  peer.Greet();
+}
+
 TEST_F(HostileLinksTest, BadFramesAreLoggedAtMostOnceASecond) {
   const absl::Time begin = world_.now;
   const size_t before = world_.log.size();
