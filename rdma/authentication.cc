@@ -176,4 +176,13 @@ Nonce RandomNonce() {
   return nonce;
 }
 
+Nonce NonceFrom(absl::FunctionRef<uint64_t()> random) {
+  Nonce nonce;
+  for (size_t i = 0; i < nonce.size(); i += sizeof(uint64_t)) {
+    const uint64_t part = random();
+    std::memcpy(&nonce[i], &part, sizeof(part));
+  }
+  return nonce;
+}
+
 }  // namespace osprey::rdma

@@ -31,6 +31,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -91,6 +92,8 @@ bool SameProof(const Proof& a, const Proof& b);
 
 // Taken from the system's generator.
 Nonce RandomNonce();
+// Taken from `random`, which returns 64 bits that a peer cannot guess. Tests have one that repeats.
+Nonce NonceFrom(absl::FunctionRef<uint64_t()> random);
 
 }  // namespace osprey::rdma
 

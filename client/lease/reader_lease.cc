@@ -70,10 +70,11 @@ bool ReaderLease::WantsRead(absl::Time now) const { return now - read_at_ >= kBe
 // No: there is a lease, or a READ that is posted now will bring one.
 bool ReaderLease::WantsRequest(absl::Time now) const {
   if (now < until_ || now - requested_at_ < kBeatInterval()) return false;
+  // The caller may have reported the READ already.
+  if (!WantsRead(now) && read_at_ != now) return true;
   for (const Posting& posting : postings_) {
     const absl::Duration age = now - posting.posted;
-    if (WantsRead(now) && age >= BeatsPassIn() && age + kBeatInterval() < HeldFor(kReaderLease()))
-      return false;
+    if (age >= BeatsPassIn() && age + kBeatInterval() < HeldFor(kReaderLease())) return false;
   }
   return true;
 }

@@ -72,7 +72,8 @@ class ReaderLease {
 
   // Whether a READ of the record, or a request for a lease, shall go out with GETs that begin now. If
   // there is always a GET, the READs alone keep the lease: one in each interval of beats. A request
-  // is for the first GETs, and for those after a pause as long as a lease.
+  // is for the first GETs, and for those after a pause as long as a lease. ReadPosted of the same
+  // instant may come before or after WantsRequest.
   bool WantsRead(absl::Time now) const;
   bool WantsRequest(absl::Time now) const;
   void ReadPosted(absl::Time now) { read_at_ = now; }

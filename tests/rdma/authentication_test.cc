@@ -126,6 +126,15 @@ TEST(AuthenticationTest, NoncesDiffer) {
   EXPECT_NE(RandomNonce(), Nonce());
 }
 
+TEST(AuthenticationTest, ANonceIsAllOfItsGenerator) {
+  uint64_t last = 0;
+  const Nonce nonce = NonceFrom([&] { return ++last; });
+  uint64_t parts[4];
+  std::memcpy(parts, nonce.data(), sizeof(parts));
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(parts[i], i + 1);
+  EXPECT_EQ(last, 4u);
+}
+
 TEST(AuthenticationTest, AKeyHas32To4096Bytes) {
   for (const size_t size : {0, 1, 31, 4097}) {
     EXPECT_EQ(AuthKey::FromBytes(std::string(size, 'k')).status().code(),

@@ -94,6 +94,10 @@ void Network::FailNextReads(ConnectionId id, absl::Status status) {
   if (End* end = Find(id)) end->fail_next_reads = std::move(status);
 }
 
+void Network::FailRequests(absl::string_view domain_name, absl::Status status) {
+  failed_requests_[std::string(domain_name)] = std::move(status);
+}
+
 void Network::LoseDevice(absl::string_view domain_name) {
   for (FakeTransport* transport : transports_) {
     if (transport->domain_name() == domain_name) transport->LoseDevice();

@@ -318,6 +318,8 @@ bool FakeTransport::NextEvent(End& end, Event& event) {
     event.text = end.peer_name;
     event.source = end.peer_name.substr(0, end.peer_name.find('#'));
     event.affinity = end.affinity;
+    const auto failed = network_->failed_requests_.find(event.source);
+    if (failed != network_->failed_requests_.end()) event.status = failed->second;
     return true;
   }
   if (end.state == End::State::kConnecting) return false;

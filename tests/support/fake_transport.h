@@ -113,6 +113,8 @@ class Network {
   void Haunt(rdma::ConnectionId id, const rdma::Memory& memory);
   // Every transport of this domain reports kDeviceLost.
   void LoseDevice(absl::string_view domain_name);
+  // Connection requests from this domain bring `status`: the source holds too many descriptors.
+  void FailRequests(absl::string_view domain_name, absl::Status status);
 
   // Called before each piece of each READ is copied, with the bytes to be read as `remote`. A
   // writer may run in it. The memory may be released in it, which fails the READ.
@@ -151,8 +153,9 @@ class Network {
   uint64_t held_frames_ = 0;
   uint64_t memories_gone_ = 0;
   std::map<rdma::ConnectionId, std::unique_ptr<End>> ends_;
-  std::map<uint32_t, FakeMemory*> memories_;         // by key
-  std::map<std::string, FakeTransport*> listeners_;  // by URI
+  std::map<uint32_t, FakeMemory*> memories_;             // by key
+  std::map<std::string, FakeTransport*> listeners_;      // by URI
+  std::map<std::string, absl::Status> failed_requests_;  // by domain name
   std::vector<FakeTransport*> transports_;
 };
 

@@ -33,7 +33,7 @@ StoreRange ConfigurationWatch::ServersRange() const {
 
 StoreRange ConfigurationWatch::ShardsRange() {
   StoreRange range{keys_.Shards(), /*is_prefix=*/true};
-  if (shards_revision_ == 0 || reads_left_ == 0) {
+  if (reads_left_ == 0) {
     reads_left_ = kShardsReadsPerWhole - 1;
     return range;
   }

@@ -129,10 +129,7 @@ bool IncomingLink::IsPeer() const {
 }
 
 IncomingLink::Change IncomingLink::Challenge(absl::Time now) {
-  for (size_t i = 0; i < nonces_.server.size(); i += sizeof(uint64_t)) {
-    const uint64_t random = context_.options.random();
-    std::memcpy(&nonces_.server[i], &random, sizeof(random));
-  }
+  nonces_.server = rdma::NonceFrom(context_.options.random);
   LinkChallengeBody challenge;
   std::memcpy(challenge.nonce, nonces_.server.data(), nonces_.server.size());
   const absl::Status status = SendFrame(LinkFrameOf(LinkFrame::kChallenge, challenge));

@@ -68,7 +68,7 @@ struct LinkCounters {
   uint64_t connected = 0;        // outgoing links that came up
   uint64_t failed_attempts = 0;  // … and attempts that did not
   uint64_t accepted = 0;         // incoming links that came up
-  uint64_t refused = 0;          // incoming connections of servers that may not send
+  uint64_t refused = 0;          // incoming connections that may not send, or were too many
   uint64_t bad_frames = 0;       // frames that ended their connection
   uint64_t silent = 0;           // links that ended because the peer was silent
   uint64_t messages_sent = 0;    // put into the queue of a link

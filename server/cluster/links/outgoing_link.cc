@@ -143,10 +143,7 @@ absl::Status OutgoingLink::TakeChallenge(rdma::Bytes frame) {
         "it requires the cluster's key; start this server with the same --cluster-key-file");
   }
   nonces_.emplace();
-  for (size_t i = 0; i < nonces_->client.size(); i += sizeof(uint64_t)) {
-    const uint64_t random = context_.options.random();
-    std::memcpy(&nonces_->client[i], &random, sizeof(random));
-  }
+  nonces_->client = rdma::NonceFrom(context_.options.random);
   std::memcpy(nonces_->server.data(), challenge->nonce, nonces_->server.size());
   const rdma::Proof proof = rdma::ClientProof(*key, *nonces_, LinkBodyBytes(hello_));
   LinkResponseBody response;

@@ -160,20 +160,18 @@ void PeerLinks::Handle(size_t port, const rdma::Event& event, absl::Time now) {
 
 void PeerLinks::HandleRequest(size_t port, const rdma::Event& event, absl::Time now) {
   rdma::Transport& transport = *ports_[port].transport;
-  if (!event.status.ok()) {
-    admission_.CountRefusedForDescriptors();
-    return transport.Reject(event.connection, rdma::RejectReason::kSourceHoldsDescriptors);
-  }
-  server::Admission::Answer admitted = admission_.Ask(event.source);
-  if (!admitted.ticket.valid()) {
+  const auto refuse = [&](absl::string_view why, rdma::RejectReason reason) {
     ++context_.counters.refused;
     context_.incoming_log.Log(
-        absl::StrCat("a connection of ", event.text,
-                     " to this server's links is refused: there "
-                     "are too many; end the processes there that are no servers of the cluster"),
+        absl::StrCat("a connection of ", event.text, " to this server's links is refused: ", why,
+                     "; end the processes there that are no servers of the cluster"),
         now);
-    return transport.Reject(event.connection, admitted.refusal);
-  }
+    transport.Reject(event.connection, reason);
+  };
+  if (!event.status.ok())
+    return refuse(event.status.message(), rdma::RejectReason::kSourceHoldsDescriptors);
+  server::Admission::Answer admitted = admission_.Ask(event.source);
+  if (!admitted.ticket.valid()) return refuse("there are too many", admitted.refusal);
   if (const absl::Status status = transport.Accept(event.connection); !status.ok()) {
     // The peer is gone, and kDisconnected reports it, or a resource is used up.
     if (absl::IsResourceExhausted(status)) {

@@ -37,14 +37,13 @@ class PeerWatch {
   // What a linearizable read found, of this key and others. `answered`: after the answer, by the
   // watcher's lease clock.
   void Saw(absl::Span<const StoredKey> keys, absl::Time answered);
-
   // What was seen counts for nothing any more: the time begins with the next read.
   void Restart() {
     since_ = absl::InfiniteFuture();
     revision_ = 0;
   }
 
-  // Whether the key was there in the last read.
+  // Whether the key was there in the last read, if one came after Restart.
   bool is_there() const { return revision_ != 0; }
   // Of the key in the last read; 0: it was not there.
   int64_t create_revision() const { return create_revision_; }

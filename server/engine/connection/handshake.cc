@@ -102,11 +102,8 @@ void Handshake::TakeHello(rdma::FrameBytes frame, absl::Time now) {
 void Handshake::SendChallenge(const rdma::HelloBody& hello, absl::Time now) {
   exchange_ = std::make_unique<Exchange>();
   exchange_->hello = hello;
-  rdma::Nonce& nonce = exchange_->nonces.server;
-  for (size_t i = 0; i < nonce.size(); i += sizeof(uint64_t)) {
-    const uint64_t random = shared_.random();
-    std::memcpy(&nonce[i], &random, sizeof(random));
-  }
+  const rdma::Nonce nonce = rdma::NonceFrom(shared_.random);
+  exchange_->nonces.server = nonce;
   rdma::ChallengeBody body;
   std::memcpy(body.server_nonce, nonce.data(), nonce.size());
   const rdma::Message<rdma::ChallengeBody> challenge(rdma::Opcode::kChallenge, 0, 0, body, 0);

@@ -177,9 +177,10 @@ Traffic RunGets(absl::Duration between, absl::Duration length) {
   for (const absl::Time end = now + length; now < end; now += between) {
     const absl::Time landed = now + absl::Microseconds(100);
     const auto beat = static_cast<uint64_t>((now - At(0)) / absl::Milliseconds(50));
+    // In the order of the header's example.
     const bool reads = lease.WantsRead(now);
-    const bool requests = lease.WantsRequest(now);
     if (reads) lease.ReadPosted(now);
+    const bool requests = lease.WantsRequest(now);
     if (requests) lease.RequestSent(now);
     if (reads) lease.TakeRecord(State(beat), now, landed);
     if (requests) lease.TakeGrant(State(beat), now, landed);

@@ -95,6 +95,12 @@ TEST_F(SwapsTest, AnInitialShardIsAdoptedOnce) {
   MustBeRefused(AdoptShard(Author("b"), Seen(), 0), "before");
 }
 
+TEST_F(SwapsTest, AReplicaWithoutAllOfItsNameAdoptsNoShard) {
+  ShardAuthor author = Author("a");
+  author.self.life = 0;
+  MustBeRefused(AdoptShard(author, Seen(), 0), "lacks a part of its name");
+}
+
 TEST_F(SwapsTest, MembersAreAddedAndDropped) {
   MakeThree();
   EXPECT_EQ(Seen().record.in_sync,
@@ -464,12 +470,15 @@ TEST_F(SwapTrackerTest, AnswersThatNoStoreGivesAreErrors) {
   no_record.status = absl::OkStatus();
   TransactionResult gone = no_record;
   gone.results.resize(1);
+  TransactionResult two = gone;
+  two.results[0].keys = {{keys_.Shard(0), EncodeShardRecord(Seen().record), 1, INT64_MAX, 1},
+                         {keys_.Shard(1), EncodeShardRecord(Seen().record), 1, INT64_MAX, 1}};
   TransactionResult garbage = gone;
   garbage.results[0].keys = {{keys_.Shard(0), "garbage", 1, INT64_MAX, 1}};
   TransactionResult early;
   early.outcome = TransactionOutcome::kApplied;
   early.header = {1, 1, tracker_.shard().mod_revision};
-  for (const TransactionResult& result : {no_record, gone, garbage, early}) {
+  for (const TransactionResult& result : {no_record, gone, two, garbage, early}) {
     SwapTracker tracker(0);
     ASSERT_TRUE(tracker.Saw(Seen()));
     tracker.Begin(Add());

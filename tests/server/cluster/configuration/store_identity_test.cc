@@ -1,11 +1,13 @@
 #include "server/cluster/configuration/store_identity.h"
 
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/wal/format/checksum.h"
 
 namespace osprey {
 namespace {
@@ -104,6 +106,36 @@ TEST(StoreIdentityTest, ADamagedImageIsRefused) {
   for (size_t bytes = 0; bytes < image.size(); ++bytes)
     EXPECT_FALSE(StoreIdentity::FromImage(image.substr(0, bytes)).ok());
   EXPECT_FALSE(StoreIdentity::FromImage(image + '\0').ok());
+}
+
+// With the right checksum: another program wrote it.
+TEST(StoreIdentityTest, AnImageWithOtherFieldsIsRefused) {
+  StoreIdentity identity(kCluster);
+  ASSERT_TRUE(identity.Check({kEtcd, 1, 10}, 0).ok());
+  const auto error = [&](void (*change)(StoreIdentityImage&)) {
+    StoreIdentityImage image;
+    std::memcpy(&image, identity.Image().data(), sizeof(image));
+    change(image);
+    image.checksum = server::wal::Checksum(
+        {reinterpret_cast<const std::byte*>(&image), offsetof(StoreIdentityImage, checksum)},
+        /*seed=*/0);
+    return StoreIdentity::FromImage({reinterpret_cast<const char*>(&image), sizeof(image)})
+        .status();
+  };
+  EXPECT_TRUE(error([](StoreIdentityImage&) {}).ok());
+  const absl::Status newer = error([](StoreIdentityImage& image) { ++image.format; });
+  EXPECT_EQ(newer.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(newer.message()), HasSubstr("newer program"));
+  for (const auto change : std::vector<void (*)(StoreIdentityImage&)>{
+           [](StoreIdentityImage& image) { image.reserved = 1; },
+           [](StoreIdentityImage& image) { image.cluster_id = 0; },
+           [](StoreIdentityImage& image) { image.etcd_cluster_id = 0; },
+           [](StoreIdentityImage& image) { image.revision = 0; },
+           [](StoreIdentityImage& image) { image.revision = -1; }}) {
+    const absl::Status status = error(change);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("impossible values"));
+  }
 }
 
 }  // namespace

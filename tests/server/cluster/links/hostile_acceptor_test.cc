@@ -104,6 +104,17 @@ TEST_F(HostileAcceptorTest, OneThatSaysNothingIsLeft) {
   ExpectRefused("cannot connect to server b at rdma://b:7471: ");
 }
 
+TEST_F(RawPeerTest, AnAcceptorOfShortFramesIsLeft) {
+  RawPeer peer(world_);
+  rdma::TransportOptions options = kLinkTransportOptions;
+  options.frame_bytes_max = kLinkFrameBytesMin - 1;
+  peer.Listen(options);
+  for (int i = 0; i < 200 && !peer.connected(); ++i) peer.Step();
+  peer.Step();
+  EXPECT_EQ(peer.Next(), 0) << "it received a Hello";
+  EXPECT_TRUE(world_.HasLogged("it takes frames of 511 bytes at most; 512 are the least"));
+}
+
 TEST_F(HostileAcceptorTest, RefusalsAreLoggedWithTheirFix) {
   LinkRefusedBody refused;
   refused.version_min = 5;

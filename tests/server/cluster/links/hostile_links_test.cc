@@ -196,6 +196,20 @@ TEST_F(HostileLinksTest, ShortFramesAreRefused) {
   EXPECT_TRUE(world_.HasLogged("it takes frames of 511 bytes at most; 512 are the least"));
 }
 
+// A Pong waits for a credit, and answers all Pings that have arrived by then.
+TEST_F(HostileLinksTest, APeerThatReadsNothingGetsItsPongLater) {
+  RawPeer peer(world_);
+  rdma::TransportOptions options = kLinkTransportOptions;
+  options.receive_credits = 2;
+  peer.Greet(options);
+  for (int i = 0; i < 10; ++i) peer.SendUnread(LinkFrameOf(LinkFrame::kPing));
+  peer.Step();
+  ASSERT_FALSE(peer.ended());
+  int pongs = 0;
+  while (peer.Next() == static_cast<int>(LinkFrame::kPong)) ++pongs;
+  EXPECT_EQ(pongs, 3) << "one for each of two credits, and one for the other Pings";
+}
+
 TEST_F(HostileLinksTest, APeerThatSaysNothingIsLeft) {
   RawPeer peer(world_);
   peer.Connect();
@@ -224,6 +238,29 @@ TEST_F(HostileLinksTest, AFloodOfOneSourceLeavesRoomForServers) {
   peer.Greet();
   peer.Send(Piece({3, 3, 9, {}}, "abc"));
   EXPECT_EQ(world_.at("a").events.size(), 1u);
+}
+
+TEST_F(HostileLinksTest, AProvedPeerTakesNoRoomOfOthers) {
+  RawPeer peer(world_);
+  peer.Greet();
+  std::vector<std::unique_ptr<RawPeer>> others;
+  size_t connected = 0;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(std::make_unique<RawPeer>(world_));  // of the same source
+    others.back()->Connect();
+    connected += others.back()->connected() ? 1 : 0;
+  }
+  EXPECT_EQ(connected, 16u);
+}
+
+TEST_F(HostileLinksTest, ASourceThatHoldsDescriptorsIsRefused) {
+  world_.network.FailRequests("attacker", absl::ResourceExhaustedError("it holds 9 descriptors"));
+  RawPeer attacker(world_, "attacker"), peer(world_);
+  attacker.Connect();
+  EXPECT_FALSE(attacker.connected());
+  EXPECT_EQ(counters().refused, 1u);
+  EXPECT_TRUE(world_.HasLogged("links is refused: it holds 9 descriptors; end the processes"));
+  peer.Greet();
 }
 
 TEST_F(HostileLinksTest, BadFramesAreLoggedAtMostOnceASecond) {

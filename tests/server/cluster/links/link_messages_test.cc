@@ -75,6 +75,16 @@ TEST(LinkMessagesTest, SmallMessagesShareAFrame) {
   }
 }
 
+TEST(LinkMessagesTest, AFrameHasABoundedNumberOfPieces) {
+  MessageQueue queue(1 << 20);
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(queue.Push(static_cast<uint8_t>(i), "").ok());
+  int frames = 0;
+  const auto messages = Carry(queue, 16 << 10, &frames);
+  EXPECT_EQ(frames, 3) << "128 pieces each";
+  ASSERT_EQ(messages.size(), 300u);
+  for (size_t i = 0; i < 300; ++i) EXPECT_EQ(messages[i].first, static_cast<uint8_t>(i));
+}
+
 TEST(LinkMessagesTest, MessagesOfAnyLengthArriveWholeAndInOrder) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SplitMix64 random(seed);
@@ -109,6 +119,20 @@ TEST(LinkMessagesTest, TheQueueIsBoundedButForOneLongMessage) {
   EXPECT_EQ(queue.Push(1, std::string(room + 1, 'x')).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(queue.Push(1, std::string(room, 'x')).ok());
   EXPECT_EQ(queue.room(), 0u);
+}
+
+// As after the end of a link, in the middle of a message.
+TEST(LinkMessagesTest, AClearedQueueIsAsANewOne) {
+  MessageQueue cleared(2000), fresh(2000);
+  ASSERT_TRUE(cleared.Push(1, std::string(900, 'x')).ok());
+  (void)NextFrame(cleared, kLinkFrameBytesMin);
+  cleared.Sent();
+  ASSERT_FALSE(cleared.empty());
+  cleared.Clear();
+  EXPECT_TRUE(cleared.empty());
+  for (MessageQueue* queue : {&cleared, &fresh}) ASSERT_TRUE(queue->Push(2, "abc").ok());
+  EXPECT_EQ(cleared.room(), fresh.room());
+  EXPECT_EQ(NextFrame(cleared, kLinkFrameBytesMin), NextFrame(fresh, kLinkFrameBytesMin));
 }
 
 TEST(LinkMessagesTest, EmptyMessagesAreBoundedToo) {

@@ -222,6 +222,23 @@ TEST(LinksKeyTest, AServerWithoutTheKeyDoesNotConnect) {
   EXPECT_GE(attempts(b), 3u);
 }
 
+// Without a key, the configuration alone decides which servers may send.
+TEST(LinksKeyTest, AnUnknownIncarnationIsRefusedWithoutAKeyToo) {
+  if (Place::over_verbs()) GTEST_SKIP() << "links over verbs have a key";
+  Node a("a", 1, /*with_key=*/false), b("b", 2, /*with_key=*/false);
+  a.links().SetPeers({{"b", {22, {b.address()}}}});
+  b.links().SetPeers({{"a", {1, {a.address()}}}});
+  std::vector<LinkEvent> events;
+  for (const absl::Time end = Now() + kPatience;
+       b.links().counters().failed_attempts < 3 && Now() < end;) {
+    a.Turn(events);
+    b.Turn(events);
+  }
+  EXPECT_TRUE(events.empty());
+  EXPECT_GE(a.links().counters().refused, 3u);
+  EXPECT_EQ(a.links().counters().accepted, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(WithKey, LinksTransportTest, testing::Bool());
 
 }  // namespace

@@ -23,9 +23,7 @@ namespace osprey {
 class RawPeer {
  public:
   explicit RawPeer(LinkWorld& world, const std::string& source = "b")
-      : world_(world),
-        domain_(world.network.NewDomain(source)),
-        transport_(domain_->NewTransport(kLinkTransportOptions).value()) {}
+      : world_(world), domain_(world.network.NewDomain(source)) {}
 
   void Connect(const rdma::TransportOptions& options = kLinkTransportOptions) {
     transport_ = domain_->NewTransport(options).value();
@@ -36,7 +34,10 @@ class RawPeer {
     Step();
   }
   // Instead: server b, to which server a connects.
-  void Listen() { ASSERT_TRUE(transport_->Listen(AddressOf("b"), 2).ok()); }
+  void Listen(const rdma::TransportOptions& options = kLinkTransportOptions) {
+    transport_ = domain_->NewTransport(options).value();
+    ASSERT_TRUE(transport_->Listen(AddressOf("b"), 2).ok());
+  }
 
   void Step() {
     for (int i = 0; i < 4; ++i) {
@@ -47,10 +48,15 @@ class RawPeer {
     }
   }
   void Send(const std::string& frame) {
+    SendUnread(frame);
+    Step();
+  }
+  // The peer reads nothing meanwhile, so it returns no credits.
+  void SendUnread(const std::string& frame) {
     ASSERT_TRUE(
         transport_->Send(id_, {{reinterpret_cast<const std::byte*>(frame.data()), frame.size()}})
             .ok());
-    Step();
+    world_.Step();
   }
   // The type of the next frame that came, and the frame; 0: none came.
   int Next(std::string* frame = nullptr) {
@@ -82,8 +88,8 @@ class RawPeer {
     return response;
   }
   // Up to Welcome.
-  void Greet() {
-    Connect();
+  void Greet(const rdma::TransportOptions& options = kLinkTransportOptions) {
+    Connect(options);
     Send(LinkFrameOf(LinkFrame::kHello, Hello()));
     std::string challenge;
     ASSERT_EQ(Next(&challenge), static_cast<int>(LinkFrame::kChallenge));

@@ -126,5 +126,20 @@ TEST(PeerWatchTest, TheRightHasEndedOnceOneRevisionStayedForTheTtl) {
   EXPECT_FALSE(watch.is_there());
 }
 
+// After a gap in the reads: the server may have been unable to renew as well.
+TEST(PeerWatchTest, AfterARestartTheTimeBeginsWithTheNextRead) {
+  ModelStore store;
+  ServingRight right(Options(1));
+  ASSERT_TRUE(Renew(store, right, At(0)).ok());
+  PeerWatch watch(kKey, absl::Seconds(3));
+  watch.Saw(store.Range({kKey}).keys, At(0));
+  watch.Restart();
+  EXPECT_FALSE(watch.HasEnded(At(100000)));
+  watch.Saw(store.Range({kKey}).keys, At(10000));
+  EXPECT_EQ(watch.create_revision(), right.create_revision());
+  EXPECT_FALSE(watch.HasEnded(At(13299)));
+  EXPECT_TRUE(watch.HasEnded(At(13300)));
+}
+
 }  // namespace
 }  // namespace osprey
