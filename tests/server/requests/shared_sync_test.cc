@@ -184,7 +184,7 @@ constexpr size_t kReadBytes = 20000;
 
 // Clients of one server, each with a value of its own on its way.
 struct LongPuts : LoggedServer {
-  explicit LongPuts(int count) : LoggedServer(true) {
+  explicit LongPuts(int count, const HarnessOptions& options = {}) : LoggedServer(true, options) {
     for (int i = 0; i < count; ++i) {
       clients.push_back(std::make_unique<RawClient>(*server));
       clients.back()->Establish();
@@ -266,13 +266,16 @@ TEST(SharedSyncTest, AFlushBehindLongValuesComesAfterThem) {
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
 }
 
-// The second value waits for the first, and the flush for both.
+// The first value is decided, the second one waits for that, and the flush publishes both.
 TEST(SharedSyncTest, AFlushBehindTwoValuesOfAKeyIsLogged) {
-  LongPuts puts(2);
+  HarnessOptions options;
+  options.network.read_batches_per_poll = 2;  // both land in the turn of the flush, before it
+  LongPuts puts(2, options);
   RawClient& client = *puts.clients[0];
   RawClient& other = *puts.clients[1];  // served after it
-  client.Send(client.RendezvousFrame(1, "key", LongPuts::ValueOf(0)));
-  client.Send(client.RendezvousFrame(2, "key", LongPuts::ValueOf(1)));
+  // Both are in the client's memory, which has one place for values.
+  for (const uint64_t sequence : {1, 2})
+    client.Send(client.RendezvousFrame(sequence, "key", LongPuts::ValueOf(0)));
   puts.Turn();
   ASSERT_EQ(puts.server->counters().rendezvous_reads, 2u);
   other.Send(other.FlushFrame(1, {}));
@@ -287,6 +290,7 @@ TEST(SharedSyncTest, AFlushBehindTwoValuesOfAKeyIsLogged) {
     const std::optional<RawReply> reply = client.TakeReply();
     ASSERT_TRUE(reply.has_value());
     EXPECT_EQ(reply->sequence, sequence);
+    EXPECT_EQ(reply->code, StatusCode::kOk);
     EXPECT_EQ(puts.log.ResultOf(client.session(), sequence).version, reply->body.version);
   }
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
