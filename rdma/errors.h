@@ -39,7 +39,7 @@ absl::Status TimeoutError(absl::string_view what, absl::string_view uri);
 absl::Status PeerGoneError(absl::string_view detail);
 // `detail` names the rule, and the bound if it has one.
 absl::Status BrokeRulesError(absl::string_view detail);
-// RESOURCE_EXHAUSTED and ALREADY_EXISTS, with kNone: no client sees them.
+// RESOURCE_EXHAUSTED and ALREADY_EXISTS, with kNone: they do not reach a user of the client library.
 absl::Status TooManyExposedError(uint32_t memories_max);
 absl::Status AddressInUseError(absl::string_view uri);
 

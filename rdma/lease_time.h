@@ -7,6 +7,8 @@
 #ifndef OSPREY_RDMA_LEASE_TIME_H_
 #define OSPREY_RDMA_LEASE_TIME_H_
 
+#include <cstdint>
+
 #include "absl/time/time.h"
 
 namespace osprey {

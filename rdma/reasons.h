@@ -6,9 +6,9 @@
 //   switch (osprey::ReasonOf(status)) {
 //     case osprey::Reason::kServerFull: …
 //
-// Two lists are no reasons of a status: rdma::RejectReason (transport.h), the numbers by which a
-// transport rejects a connection, each a message of kRefused; and server::CloseReason, the labels
-// of a metric.
+// Two other lists are not reasons of a status: rdma::RejectReason (transport.h), the numbers by
+// which a transport rejects a connection, which errors.h turns into statuses; and
+// server::CloseReason, the labels of a metric.
 //
 // Thread rule: thread-safe.
 
@@ -19,7 +19,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 
 namespace osprey {
@@ -103,6 +102,7 @@ absl::Span<const ReasonRow> ReasonRows();
 
 inline constexpr uint32_t kWireReasonMax = 13;
 
+// Most replies have no reason: the functions below compare inline before they search the table.
 namespace reasons_internal {
 uint32_t WireNumberOf(Reason reason);
 Reason ReasonOfWire(uint32_t number);

@@ -28,8 +28,6 @@ uint64_t WireTtl(absl::Duration ttl) {
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Ceil(ttl, absl::Nanoseconds(1))));
 }
 
-bool IsTooManyExposed(const absl::Status& status) { return rdma::IsTooManyExposed(status); }
-
 }  // namespace
 
 absl::StatusOr<absl::optional<rdma::WireMemory>> Exposures::Expose(rdma::ConnectionId id,
@@ -39,11 +37,11 @@ absl::StatusOr<absl::optional<rdma::WireMemory>> Exposures::Expose(rdma::Connect
   auto known = exposed_.find(&memory);
   if (known == exposed_.end()) {
     absl::StatusOr<rdma::RemoteMemory> remote = transport_.Expose(id, memory);
-    if (IsTooManyExposed(remote.status())) {
+    if (rdma::IsTooManyExposed(remote.status())) {
       if (!WithdrawOne(id)) return absl::nullopt;
       remote = transport_.Expose(id, memory);
       // The withdrawal message waits for space in the socket's buffer.
-      if (IsTooManyExposed(remote.status())) return absl::nullopt;
+      if (rdma::IsTooManyExposed(remote.status())) return absl::nullopt;
     }
     if (!remote.ok()) return remote.status();
     known = exposed_.emplace(&memory, Exposed{*remote, 0}).first;

@@ -301,6 +301,19 @@ def every_entry_is_an_error():
     return wrong
 
 
+def codes_of_reasons(page):
+    """Yields (reason, status codes) of each entry of the client's page: those that it names, or those of its list's first line."""
+    def named(text):
+        return {name.title().replace("_", "") for name in re.findall(r"`([A-Z_]+)`", text)}
+    of_list = set()
+    for line in page.splitlines():
+        if entry := re.match(r"- (.*?`k[A-Z]\w+` \d{3}.*?): ", line):
+            for reason in re.findall(r"`(k\w+)` \d{3}", entry[1]):
+                yield reason, named(entry[1]) or of_list
+        elif line.endswith(":"):
+            of_list = named(line)
+
+
 def every_reason_has_an_entry():
     """client/README.md has each Reason and each error number of C; every exit status that programs can end with is here."""
     page = read("client/README.md")
@@ -315,6 +328,12 @@ def every_reason_has_an_entry():
                 if int(number) >= 100 and not re.search(rf"\b{number}\b", page)]
     if len(reasons) < 30 or len(numbers) < 30:
         missing.append(f"{len(reasons)} Reasons and {len(numbers)} numbers were found; are they declared in another way now?")
+    codes = dict(re.findall(r"\{Reason::(k\w+), Code::k(\w+),", read("rdma/reasons.cc")))
+    entries = list(codes_of_reasons(page))
+    missing += [f"client/README.md: {reason} is {codes.get(reason)} in rdma/reasons.cc" for reason, stated in entries
+                if codes.get(reason) not in stated]
+    if len(entries) < 30:
+        missing.append(f"client/README.md: {len(entries)} entries of reasons were found; have they another form now?")
     statuses = {int(n) for n in re.findall(r"^  k\w+ = (\d)", read("tools/common/exit_status.h"), re.M)}
     statuses |= {int(n) for n in re.findall(r"k\w+ = (\d),", read("server/serve.h"))}
     rows = {int(n) for n in re.findall(r"^\| (\d) \|", read(ERRORS_PAGE), re.M)}

@@ -123,6 +123,8 @@ def findings_in(path, text):
             if line.lstrip().startswith(("//", "#include")):
                 continue
             for string in re.findall(r'"((?:[^"\\]|\\.)*)"', line):
+                if re.fullmatch(r"\w+", string):
+                    continue  # a name that other programs use, such as a key of JSON
                 for found in BANNED.finditer(string):
                     yield Finding(path, number, "word", f'"{found[0]}" in the string "{string}"')
 

@@ -22,10 +22,10 @@ void WidenTtl(Operation& op, const std::vector<Restart>& restarts) {
   int64_t shorter = op.ttl, longer = op.ttl + kTtlSlackNs;
   for (const Restart& restart : restarts) {
     const bool meets = restart.ready_ns >= op.call && (op.returned == Operation::kNever ||
-                                                       restart.ended_ns <= op.returned + longer);
+                                                       restart.ending_ns <= op.returned + longer);
     if (!meets) continue;
     shorter -= restart.unclean_ends * kClockAheadNs;
-    longer += restart.ready_ns - restart.ended_ns;
+    longer += restart.ready_ns - restart.ending_ns;
   }
   op.ttl = std::max<int64_t>(shorter, 1);
   op.ttl_slack = longer - op.ttl;

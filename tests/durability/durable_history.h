@@ -20,8 +20,9 @@ using DurableHistories = std::map<std::string, std::vector<Operation>>;
 // The time without a server between two lives. Its clock may have been ahead of the time of day:
 // then keys live longer by this time.
 struct Restart {
-  int64_t ended_ns = 0;  // the earlier life; at the latest
-  int64_t ready_ns = 0;  // the later life; at the latest
+  int64_t ending_ns = 0;  // the earlier life ends; at the earliest
+  int64_t ended_ns = 0;   // the earlier life has ended; at the latest
+  int64_t ready_ns = 0;   // the later life; at the latest
   // The ends without a clean end: of the earlier life, and of any that ended while it was starting.
   // After each the clock is up to kClockAheadNs ahead of where it would be: keys live shorter.
   int unclean_ends = 0;

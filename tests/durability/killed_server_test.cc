@@ -80,6 +80,7 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
     EXPECT_TRUE(absl::StrContains(log, restarts_.empty() ? "new data directory" : "loaded "))
         << log;
     Restart& restart = restarts_.emplace_back();
+    restart.ending_ns = SteadyNs();
     if (random_.Chance(25)) {
       ++clean_ends_;
       EXPECT_EQ(server_->Stop(), 0) << log;

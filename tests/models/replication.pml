@@ -51,8 +51,7 @@
  *   BUG_ADDED_BEFORE_THE_TAIL      a new primary adds a joiner before its own tail is committed
  *   BUG_COPY_WITHOUT_PENDING       copy and appends leave out what was pending when they began
  *   BUG_LIFE_UNNAMED               a record names servers' incarnations, without their lives
- *   BUG_DROPPED_BELOW_MIN          a primary drops a member, and so goes below the least number in sync
- *   BUG_DECIDES_BELOW_MIN          a primary decides while it is below
+ *   BUG_COMMITS_BELOW_MIN          a primary commits what it has decided, with fewer than the least number in sync
  *  Terms
  *   BUG_LOWER_TERM_TAKEN           a backup takes appends of a lower term
  *   BUG_ACK_WITHOUT_TERM           an acknowledgement counts in every term
@@ -121,7 +120,7 @@
 #if defined(BUG_LIFE_UNNAMED) || defined(BUG_RESUMES_WITHOUT_COPY) || defined(GOAL_LIFE)
 #define LIVES 1
 #endif
-#if defined(BUG_DROPPED_BELOW_MIN) || defined(BUG_DECIDES_BELOW_MIN)
+#ifdef BUG_COMMITS_BELOW_MIN
 #define MIN_IN_SYNC 2
 #endif
 
@@ -172,7 +171,7 @@ end:
 
   /* Commit, apply, publish, acknowledge. */
   :: d_step {
-      IN(primaries, self) && IN(up, self) && applied[self] < entries[self] && MAY_BEGIN ->
+      IN(primaries, self) && IN(up, self) && applied[self] < entries[self] && MAY_BEGIN && MAY_COMMIT(applied[self] + 1) ->
       x = 0;
       found = true;
       i = applied[self] + 1;

@@ -1,12 +1,14 @@
 #include "rdma/wire/protocol.h"
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "rdma/reasons.h"
 #include "tests/support/parse_request.h"
 #include "tests/support/protocol_frames.h"
 
@@ -320,11 +322,25 @@ TEST(ProtocolTest, EveryReasonIsAccepted) {
 }
 
 TEST(ProtocolTest, ReasonsKeepTheirNumbers) {
-  EXPECT_EQ(WireNumberOf(Reason::kServerFull), 5u);
-  EXPECT_EQ(WireNumberOf(Reason::kVersionsUsedUp), 9u);
-  EXPECT_EQ(WireNumberOf(Reason::kAuthenticationRequired), 11u);
-  EXPECT_EQ(WireNumberOf(Reason::kChainFull), 12u);
-  EXPECT_EQ(WireNumberOf(Reason::kDiskFull), kWireReasonMax);
+  const Reason by_number[] = {Reason::kNone,
+                              Reason::kValueTooLong,
+                              Reason::kWrongVersion,
+                              Reason::kNotANumber,
+                              Reason::kOverflow,
+                              Reason::kServerFull,
+                              Reason::kForgotten,
+                              Reason::kShuttingDown,
+                              Reason::kValueChanged,
+                              Reason::kVersionsUsedUp,
+                              Reason::kAuthenticationFailed,
+                              Reason::kAuthenticationRequired,
+                              Reason::kChainFull,
+                              Reason::kDiskFull};
+  ASSERT_EQ(std::size(by_number), kWireReasonMax + 1);
+  for (uint32_t number = 0; number <= kWireReasonMax; ++number) {
+    EXPECT_EQ(WireNumberOf(by_number[number]), number);
+    EXPECT_EQ(ReasonOfWire(number), by_number[number]) << number;
+  }
   EXPECT_EQ(kWireReasonMax, 13u);
 }
 

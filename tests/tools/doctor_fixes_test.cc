@@ -55,7 +55,7 @@ std::string OutcomeOf(const Json& findings, const std::string& check) {
 std::string FixOf(const Json& findings, const std::string& check, const std::string& part) {
   for (const Json& finding : findings) {
     if (finding["check"] != check) continue;
-    for (const Json& fix : finding["fixes"]) {
+    for (const Json& fix : finding["mends"]) {
       if (absl::StrContains(fix.get<std::string>(), part)) return fix;
     }
   }

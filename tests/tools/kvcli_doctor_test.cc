@@ -46,7 +46,7 @@ TEST(KvcliDoctorTest, ItsExitStatusIsTheWorstFindingAndJsonHasThemAll) {
   EXPECT_EQ(result.exit_status, worst == "PASS" ? 0 : worst == "WARN" ? 1 : 4) << result.out;
   for (const Json& finding : json["findings"]) {
     EXPECT_FALSE(finding["reason"].get<std::string>().empty());
-    EXPECT_EQ(finding["fixes"].empty(),
+    EXPECT_EQ(finding["mends"].empty(),
               finding["outcome"] == "PASS" || finding["outcome"] == "SKIP")
         << finding;
   }

@@ -29,8 +29,9 @@ ClusterMember::ClusterMember(MemberOptions options, const std::vector<ReplicaTab
   ShardMemberOptions shard{.keys = options_.keys,
                            .cluster = options_.cluster,
                            .server = options_.server,
-                           .random = options_.random};
-  shard.backup_timeout = options_.backup_timeout;
+                           .backup_timeout = options_.backup_timeout,
+                           .random = options_.random,
+                           .log = options_.log};
   for (uint32_t i = 0; i < tables.size(); ++i)
     shards_.push_back(std::make_unique<ShardMember>(i, shard, *tables[i], sender));
   BeginIncarnation();
@@ -55,8 +56,9 @@ void ClusterMember::TakeRenewal(const TransactionResult& result, absl::Time sent
   next_renewal_ = std::max(now, sent + options_.ttl / 3);
   if (IsAnswer(result) && !CheckHeader(result.header, renewal_revision_)) return;
   const absl::Status status = right_->TakeAnswer(result, sent);
+  LogChange(IsAnswer(result) ? status : result.status, renewal_error_);
   if (right_->lost()) {
-    Log(absl::StrCat(status.message(), "; it takes a new incarnation"));
+    Log("this server takes a new incarnation");
     BeginIncarnation();
     next_renewal_ = now;
     return;
@@ -68,6 +70,13 @@ void ClusterMember::TakeRenewal(const TransactionResult& result, absl::Time sent
 absl::Time ClusterMember::right_until() const {
   if (IsMistake(ReplicationMistake::kAnswersWithoutRight)) return absl::InfiniteFuture();
   return identity_.status().ok() ? right_->until() : absl::InfinitePast();
+}
+
+// An error that lasts is one line, and so is its end.
+void ClusterMember::LogChange(const absl::Status& status, std::string& last) const {
+  if (status.message() == last) return;
+  Log(status.ok() ? absl::StrCat("it has passed: ", last) : status.message());
+  last = std::string(status.message());
 }
 
 bool ClusterMember::CheckHeader(const StoreHeader& header, int64_t before) {
@@ -147,6 +156,7 @@ std::optional<StoreCall> ClusterMember::NextCall(absl::Time now) {
 
 void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Time now) {
   const StoreCall call = *std::exchange(call_, std::nullopt);
+  LogChange(answer.status(), read_error_);
   if (!answer.ok() || !CheckHeader(answer->header, call.revision_before)) return;
   const bool is_of_servers = call.range->key == options_.keys.Servers();
   const WatchNews news =
@@ -188,12 +198,12 @@ void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) 
 
 // --- Links ---------------------------------------------------------------------
 
-void ClusterMember::LinkUp(uint64_t incarnation, absl::Time now) {
-  for (const auto& shard : shards_) shard->LinkUp(incarnation, now);
+void ClusterMember::LinkUp(uint64_t incarnation) {
+  for (const auto& shard : shards_) shard->LinkUp(incarnation);
 }
 
-void ClusterMember::LinkDown(uint64_t incarnation, absl::Time now) {
-  for (const auto& shard : shards_) shard->LinkDown(incarnation, now);
+void ClusterMember::LinkDown(uint64_t incarnation) {
+  for (const auto& shard : shards_) shard->LinkDown(incarnation);
 }
 
 absl::Status ClusterMember::TakeMessage(uint64_t from, PeerMessageKind kind, absl::string_view body,

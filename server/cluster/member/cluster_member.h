@@ -83,8 +83,8 @@ class ClusterMember {
   // The servers to which links are to be, by ID, as the store names them.
   const std::map<std::string, WatchedServer>& servers() const { return watch_.servers(); }
   uint64_t incarnation() const { return incarnation_; }
-  void LinkUp(uint64_t incarnation, absl::Time now);
-  void LinkDown(uint64_t incarnation, absl::Time now);
+  void LinkUp(uint64_t incarnation);
+  void LinkDown(uint64_t incarnation);
   // Errors: DATA_LOSS (malformed; nothing was changed).
   absl::Status TakeMessage(uint64_t from, PeerMessageKind kind, absl::string_view body,
                            absl::Time now);
@@ -116,6 +116,7 @@ class ClusterMember {
   std::optional<Transaction> NextRemoval(absl::Time now);
   bool IsAwaited(absl::string_view server) const;
   std::optional<Transaction> NextSwaps(absl::Time now);
+  void LogChange(const absl::Status& status, std::string& last) const;
   void Log(absl::string_view line) const {
     if (options_.log) options_.log(line);
   }
@@ -129,6 +130,8 @@ class ClusterMember {
   std::optional<ServingRight> right_;
   absl::Time next_renewal_ = absl::InfinitePast();
   int64_t renewal_revision_ = 0;  // of the identity, when the renewal was made
+
+  std::string renewal_error_, read_error_;  // that were logged, and last
 
   std::map<std::string, PeerWatch> peers_;
   std::optional<StoreCall> call_;  // under way

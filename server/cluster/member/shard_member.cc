@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "rdma/lease_time.h"
 #include "server/cluster/replication/test_hooks.h"
 
@@ -44,7 +45,7 @@ ShardMember::ShardMember(uint32_t shard, ShardMemberOptions options, ReplicaTabl
       options_(std::move(options)),
       table_(table),
       sender_(sender),
-      replica_(shard, ReplicaName(), table),
+      replica_(shard, ReplicaName(), options_.cluster.min_in_sync, table),
       tracker_(shard) {
   self_.server = options_.server;
 }
@@ -73,7 +74,8 @@ void ShardMember::Saw(const StoredShard& seen, absl::Time now) {
 void ShardMember::BeginSwap(const ShardSwap& swap) {
   tracker_.Begin(swap);
   // A joiner counts from before the swap is sent.
-  if (replica_.primary() != nullptr) replica_.primary()->SetCounted(CountedNames());
+  if (ShardPrimary* primary = replica_.primary(); primary != nullptr)
+    primary->SetCounted(CountedNames(), InSync());
 }
 
 absl::Status ShardMember::TakeAnswer(const TransactionResult& result, size_t place,
@@ -136,7 +138,7 @@ void ShardMember::Count(absl::Time now) {
   ShardPrimary* primary = replica_.primary();
   if (primary == nullptr) return;
   const std::vector<ReplicaName> counted = CountedNames();
-  primary->SetCounted(counted);
+  primary->SetCounted(counted, InSync());
   std::vector<ReplicaName> others;
   for (const auto& [name, peer] : primary->peers()) {
     const bool is_counted = std::find(counted.begin(), counted.end(), name) != counted.end();
@@ -195,8 +197,9 @@ std::optional<ShardSwap> ShardMember::WantedSwap(const ConfigurationWatch& watch
 std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& watch,
                                                       absl::Time now) {
   const StoredShard& seen = tracker_.shard();
-  // A member that has ended, or cannot go on, is not waited for, even if too few are left: then writes are
-  // refused, and reads go on. One that is only silent may be in a better place than this server.
+  // A member that has ended, or cannot go on, is not waited for, even if too few are left: then the tail is
+  // committed and reads go on, and writes wait for a joiner. One that is only silent may be in a better
+  // place than this server.
   for (const Replica& member : seen.record.in_sync) {
     if (member.server == self_.server) continue;
     const bool has_ended = HasEnded(member, watch);
@@ -218,7 +221,6 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
   }
   if (!serves() || !joiner_.has_value() ||
       !(joiner_->is_whole || IsMistake(ReplicationMistake::kAddsPartOfCopy)) ||
-      replica_.primary()->commit_point() < joiner_->decided ||
       !replica_.primary()->HasCaughtUp(NameOf(joiner_->replica)))
     return std::nullopt;
   return OrNothing(AddMember(Author(), seen, joiner_->replica));
@@ -267,7 +269,7 @@ uint64_t ShardMember::NewLife() const {
 
 // --- Other servers -------------------------------------------------------------
 
-void ShardMember::LinkUp(uint64_t incarnation, absl::Time) {
+void ShardMember::LinkUp(uint64_t incarnation) {
   links_.insert(incarnation);
   ShardPrimary* primary = replica_.primary();
   if (primary == nullptr) return;
@@ -276,7 +278,7 @@ void ShardMember::LinkUp(uint64_t incarnation, absl::Time) {
   }
 }
 
-void ShardMember::LinkDown(uint64_t incarnation, absl::Time) {
+void ShardMember::LinkDown(uint64_t incarnation) {
   links_.erase(incarnation);
   ShardPrimary* primary = replica_.primary();
   if (primary == nullptr) return;
@@ -291,7 +293,17 @@ void ShardMember::TakeAppend(const Append& append, absl::Time now) {
   const Ack ack = replica_.TakeAppend(append);
   if (ack.code == AckCode::kConfirmed) primary_heard_ = now;
   if (ack.code == AckCode::kUnknownTerm) wants_read_ = true;
+  if (ack.code == AckCode::kNoRoom) NoteFull(replica_.failure(), now);
   sender_.Send(append.from.incarnation, PeerMessageKind::kAck, EncodeAck(ack));
+}
+
+void ShardMember::NoteFull(const absl::Status& why, absl::Time now) {
+  full_until_ = now + options_.full_interval;
+  if (options_.log) {
+    options_.log(absl::StrCat("shard ", shard_,
+                              " has no replica here any more, and joins again in ",
+                              absl::FormatDuration(options_.full_interval), ": ", why.message()));
+  }
 }
 
 void ShardMember::TakeAck(const Ack& ack, absl::Time now) {
@@ -318,7 +330,7 @@ void ShardMember::TakeCopy(const CopyMessage& message, const ConfigurationWatch&
       return TakeWhole(message);
     default:
       primary_heard_ = now;
-      return TakeOfCopy(message);
+      return TakeOfCopy(message, now);
   }
 }
 
@@ -365,13 +377,16 @@ void ShardMember::TakeJoin(const CopyMessage& message, const ConfigurationWatch&
   SendCopy(name.incarnation, name, CopyKind::kBegin, lsn);
 }
 
-void ShardMember::TakeOfCopy(const CopyMessage& message) {
+void ShardMember::TakeOfCopy(const CopyMessage& message, absl::Time now) {
   if (message.joiner != name() || self_.life == 0) return;
   if (message.kind == CopyKind::kBegin) return TakeBegin(message);
   if (message.kind == CopyKind::kRefused) return LeaveShard();
   if (replica_.role() != ShardReplica::Role::kJoining || copy_is_whole_) return;
   if (message.kind == CopyKind::kChunk) {
-    if (!table_.TakeChunk(message.bytes).ok()) LeaveShard();
+    if (absl::Status status = table_.TakeChunk(message.bytes); !status.ok()) {
+      NoteFull(status, now);
+      LeaveShard();
+    }
     return;
   }
   table_.EndCopy();
@@ -400,7 +415,7 @@ void ShardMember::AskToJoin(absl::Time now) {
   if (record.is_initial() || primary == nullptr || record.Find(self_.server) != nullptr ||
       !links_.contains(primary->incarnation) || self_.create_revision == 0)
     return;
-  if (asked_ + options_.join_interval > now) return;
+  if (asked_ + options_.join_interval > now || full_until_ > now) return;
   if (joins && copy_is_whole_) {
     asked_ = now;
     return SendCopy(primary->incarnation, name(), CopyKind::kWhole);
@@ -452,7 +467,7 @@ void ShardMember::PumpCopy() {
     if (chunk.empty()) {
       SendCopy(joiner.incarnation, joiner, CopyKind::kEnd);
       joiner_->is_sent = true;
-      joiner_->decided = replica_.log().last();
+      replica_.primary()->EndCopy(joiner);
       return;
     }
     SendCopy(joiner.incarnation, joiner, CopyKind::kChunk, 0, std::move(chunk));
@@ -467,7 +482,7 @@ bool ShardMember::serves() const {
 }
 
 bool ShardMember::may_decide() const {
-  return serves() && tracker_.shard().record.in_sync.size() >= options_.cluster.min_in_sync;
+  return serves() && InSync() >= options_.cluster.min_in_sync;
 }
 
 uint64_t ShardMember::Decide(std::string body, uint64_t entries) {

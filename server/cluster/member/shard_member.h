@@ -22,8 +22,6 @@
 //
 // - A joiner keeps a whole copy until a record of a later term does not name it, or the primary refuses
 //   its name. *Else* a swap that is under way adds a replica that holds nothing.
-// - A joiner is added when all is committed that was decided before the end of its copy. *Else* the copy
-//   may have an eviction, which takes effect when it is decided, and the others never learn of it.
 // - A replica that was given up never comes back under its name.
 // - A primary that hands over first ends its region's claim to serve. It waits for readers' leases to end,
 //   a tenth more, and then sends the swap; from then on it neither decides nor answers. *Else* a client
@@ -44,6 +42,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/cluster_record.h"
@@ -66,7 +65,11 @@ struct ShardMemberOptions {
   absl::Duration backup_timeout = absl::Seconds(1);
   // A joiner without a message for so long asks again.
   absl::Duration join_interval = absl::Milliseconds(500);
+  // A replica without room for the shard joins again after this.
+  absl::Duration full_interval = absl::Seconds(10);
   std::function<uint64_t()> random;  // 64 bits. Required.
+  // Takes a line for the operator's log. May be empty.
+  std::function<void(absl::string_view line)> log;
 };
 
 class ShardMember {
@@ -87,8 +90,8 @@ class ShardMember {
   absl::Status TakeAnswer(const TransactionResult& result, size_t place, absl::Time now);
 
   // --- Other servers
-  void LinkUp(uint64_t incarnation, absl::Time now);
-  void LinkDown(uint64_t incarnation, absl::Time now);
+  void LinkUp(uint64_t incarnation);
+  void LinkDown(uint64_t incarnation);
   void TakeAppend(const Append& append, absl::Time now);
   void TakeAck(const Ack& ack, absl::Time now);
   void TakeCopy(const CopyMessage& message, const ConfigurationWatch& watch, absl::Time now);
@@ -125,7 +128,6 @@ class ShardMember {
   struct Joiner {
     Replica replica;
     bool is_sent = false;   // all of the copy
-    uint64_t decided = 0;   // lsn of what was decided by then
     bool is_whole = false;  // it says so
   };
 
@@ -139,8 +141,10 @@ class ShardMember {
   void TakeRecord(absl::Time now);
   void Count(absl::Time now);
   void LeaveShard();
+  void NoteFull(const absl::Status& why, absl::Time now);
   std::vector<ReplicaName> CountedNames() const;
   uint64_t NewLife() const;
+  uint32_t InSync() const { return static_cast<uint32_t>(tracker_.shard().record.in_sync.size()); }
   void ForgetJoiner();
   std::optional<ShardSwap> WantedOfPrimary(const ConfigurationWatch& watch, absl::Time now);
   std::optional<ShardSwap> WantedHandOver(absl::Time now);
@@ -149,7 +153,7 @@ class ShardMember {
   bool IsOfJoiner(const CopyMessage& message) const;
   void TakeJoin(const CopyMessage& message, const ConfigurationWatch& watch);
   void TakeWhole(const CopyMessage& message);
-  void TakeOfCopy(const CopyMessage& message);
+  void TakeOfCopy(const CopyMessage& message, absl::Time now);
   void TakeBegin(const CopyMessage& message);
   void AskToJoin(absl::Time now);
   void PumpAppends(absl::Time now);
@@ -183,6 +187,7 @@ class ShardMember {
   bool asks_ = false;  // its name was sent to a primary
   bool copy_is_whole_ = false;
   absl::Time asked_ = absl::InfinitePast();
+  absl::Time full_until_ = absl::InfinitePast();  // the shard had no room here
   absl::Time primary_heard_ = absl::InfinitePast();
 };
 

@@ -30,17 +30,6 @@ struct GroupHead {
 };
 static_assert(sizeof(GroupHead) == 32);
 
-struct AckBytes {
-  uint32_t shard = 0;
-  uint32_t code = 0;
-  uint64_t term = 0;
-  ReplicaName from;
-  ReplicaName to;
-  uint64_t confirmed = 0;
-  uint64_t applied = 0;
-};
-static_assert(sizeof(AckBytes) == 64);
-
 struct CopyHeader {
   uint32_t shard = 0;
   uint32_t kind = 0;
@@ -117,8 +106,7 @@ std::string EncodeAppend(const Append& append) {
 
 std::string EncodeAck(const Ack& ack) {
   std::string text;
-  Put(text, AckBytes{ack.shard, static_cast<uint32_t>(ack.code), ack.term, ack.from, ack.to,
-                     ack.confirmed, ack.applied});
+  Put(text, ack);
   return text;
 }
 
@@ -157,19 +145,17 @@ absl::StatusOr<Append> DecodeAppend(absl::string_view bytes) {
 }
 
 absl::StatusOr<Ack> DecodeAck(absl::string_view bytes) {
-  AckBytes from;
-  if (!Take(bytes, from) || !bytes.empty())
+  Ack ack;
+  if (!Take(bytes, ack) || !bytes.empty())
     return Malformed("an acknowledgement", "its length is wrong");
-  if (from.code > static_cast<uint32_t>(AckCode::kNoRoom))
-    return Malformed("an acknowledgement", "its code is ", from.code);
-  if (absl::Status status = CheckNames("an acknowledgement", from.from, from.to); !status.ok())
+  if (ack.code > AckCode::kNoRoom)
+    return Malformed("an acknowledgement", "its code is ", static_cast<uint32_t>(ack.code));
+  if (absl::Status status = CheckNames("an acknowledgement", ack.from, ack.to); !status.ok())
     return status;
-  if (from.applied > from.confirmed && from.code == static_cast<uint32_t>(AckCode::kConfirmed))
-    return Malformed("an acknowledgement", "applied up to ", from.applied, ", confirmed up to ",
-                     from.confirmed);
-  return Ack{
-      from.shard,  static_cast<AckCode>(from.code), from.term, from.from, from.to, from.confirmed,
-      from.applied};
+  if (ack.applied > ack.confirmed && ack.code == AckCode::kConfirmed)
+    return Malformed("an acknowledgement", "applied up to ", ack.applied, ", confirmed up to ",
+                     ack.confirmed);
+  return ack;
 }
 
 absl::StatusOr<CopyMessage> DecodeCopyMessage(absl::string_view bytes) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,6 +49,7 @@ enum class AckCode : uint32_t {
   kNoRoom = 5,        // the backup cannot hold the group, and has to be dropped
 };
 
+// As it travels, 64 bytes.
 struct Ack {
   uint32_t shard = 0;
   AckCode code = AckCode::kConfirmed;
@@ -57,6 +59,7 @@ struct Ack {
   uint64_t confirmed = 0;  // in this term: entries up to this lsn are here whole, and have room
   uint64_t applied = 0;
 };
+static_assert(std::is_trivially_copyable_v<Ack> && sizeof(Ack) == 64);
 
 // Of a server that begins to hold a shard:
 //

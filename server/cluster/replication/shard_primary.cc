@@ -9,20 +9,23 @@
 
 namespace osprey {
 
-ShardPrimary::ShardPrimary(uint32_t shard, uint64_t term, ReplicaName self, ReplicaLog& log)
+ShardPrimary::ShardPrimary(uint32_t shard, uint64_t term, ReplicaName self, uint32_t min_in_sync,
+                           ReplicaLog& log)
     : shard_(shard),
       term_(term),
       self_(self),
       log_(log),
       tail_(log.last()),
+      min_in_sync_(min_in_sync),
       commit_point_(log.applied()) {}
 
 bool ShardPrimary::has_tail_applied() const {
   return log_.applied() >= tail_ || IsMistake(ReplicationMistake::kServesBeforeTail);
 }
 
-void ShardPrimary::SetCounted(const std::vector<ReplicaName>& counted) {
+void ShardPrimary::SetCounted(const std::vector<ReplicaName>& counted, uint32_t in_sync) {
   counted_ = counted;
+  in_sync_ = in_sync;
   // A new member has applied at least what no replica needs any more.
   for (const ReplicaName& name : counted_) {
     assert(name != self_);
@@ -38,13 +41,19 @@ uint64_t ShardPrimary::AddJoiner(const ReplicaName& joiner) {
   return IsMistake(ReplicationMistake::kJoinsWithGap) ? log_.last() : log_.applied();
 }
 
+void ShardPrimary::EndCopy(const ReplicaName& joiner) {
+  if (const auto found = peers_.find(joiner); found != peers_.end())
+    found->second.decided = log_.last();
+}
+
 bool ShardPrimary::HasCaughtUp(const ReplicaName& joiner) const {
   const auto found = peers_.find(joiner);
   if (found == peers_.end() || !found->second.has_answered) return false;
-  const bool is_behind = std::any_of(counted_.begin(), counted_.end(), [&](const auto& name) {
-    return peers_.at(name).applied < found->second.copied_to;
+  const bool is_ahead = std::any_of(counted_.begin(), counted_.end(), [&](const auto& name) {
+    const Peer& member = peers_.at(name);
+    return member.applied < found->second.copied_to || member.confirmed < found->second.decided;
   });
-  if (is_behind && !IsMistake(ReplicationMistake::kAddsAheadOfMembers)) return false;
+  if (is_ahead && !IsMistake(ReplicationMistake::kAddsAheadOfMembers)) return false;
   const uint64_t needed =
       IsMistake(ReplicationMistake::kAddsBehind) ? log_.applied() : commit_point_;
   return found->second.confirmed >= needed;
@@ -53,6 +62,7 @@ bool ShardPrimary::HasCaughtUp(const ReplicaName& joiner) const {
 void ShardPrimary::RemovePeer(const ReplicaName& name) {
   peers_.erase(name);
   AdvanceCommitPoint();
+  OnApplied();
 }
 
 void ShardPrimary::Connected(const ReplicaName& name) {
@@ -147,11 +157,11 @@ void ShardPrimary::TakeAck(const Ack& ack) {
   // What it needs next is not here any more.
   if (peer.confirmed < log_.kept_after()) peer.is_unfit = true;
   AdvanceCommitPoint();
-  log_.Discard(DiscardTo());
+  OnApplied();
 }
 
 uint64_t ShardPrimary::Decide(std::string body, uint64_t entries) {
-  assert(has_tail_applied());
+  assert(has_tail_applied() && body.size() <= kGroupBytesMax);
   ReplicatedGroup group;
   group.first_lsn = log_.last() + 1;
   group.last_lsn = log_.last() + entries;
@@ -171,6 +181,8 @@ void ShardPrimary::AdvanceCommitPoint() {
     // Confirmed in this term: what it has applied is committed in any case.
     point = std::min(point, found == peers_.end() ? 0 : found->second.confirmed);
   }
+  if (in_sync_ < min_in_sync_ && !IsMistake(ReplicationMistake::kCommitsBelowMin))
+    point = std::min(point, tail_);
   commit_point_ = std::max(commit_point_, is_alone ? tail_ : point);
 }
 

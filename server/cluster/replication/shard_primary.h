@@ -19,6 +19,8 @@
 //   promoted without a write that was READ here.
 // - Applied groups are kept until every replica has applied them. *Else* a member that has only confirmed
 //   them cannot confirm them to the next primary.
+// - With fewer than the least number in sync it commits its tail, and nothing that it has decided. *Else* an
+//   acknowledged write is on fewer servers than the cluster promises.
 // - A joiner's appends begin behind what was applied when its copy began. *Else* the copy has no pending
 //   group of that time, and neither have the appends.
 //
@@ -53,12 +55,14 @@ class ShardPrimary {
     uint64_t confirmed = 0;     // in this term
     uint64_t applied = 0;       // or more
     uint64_t copied_to = 0;     // of a joiner: what its copy alone has ends here
+    uint64_t decided = 0;       // … and what was decided before the end of the copy
     uint64_t sent = 0;          // the last lsn on its way
     uint64_t sent_commit_point = 0;
   };
 
-  // `log` outlives this. What it has pending is the tail.
-  ShardPrimary(uint32_t shard, uint64_t term, ReplicaName self, ReplicaLog& log);
+  // `log` outlives this. What it has pending is the tail. `min_in_sync`: this replica included.
+  ShardPrimary(uint32_t shard, uint64_t term, ReplicaName self, uint32_t min_in_sync,
+               ReplicaLog& log);
 
   uint64_t term() const { return term_; }
   // The tail is applied: the shard may be served, and groups decided.
@@ -66,16 +70,20 @@ class ShardPrimary {
   // A backup has refused this term: a later one has begun.
   bool is_deposed() const { return is_deposed_; }
 
-  // The members that commits wait for, without this one. All others are streams to joiners, or ended
-  // by RemovePeer.
-  void SetCounted(const std::vector<ReplicaName>& counted);
+  // The members that commits wait for, without this one; `in_sync`: how many the record names, with it.
+  // All others are streams to joiners, or ended by RemovePeer.
+  void SetCounted(const std::vector<ReplicaName>& counted, uint32_t in_sync);
   // Appends go to this replica, whose copy begins now. Returns the lsn up to which the copy has
   // everything, since that is applied here; ShardReplica::BeginCopy takes it.
   uint64_t AddJoiner(const ReplicaName& joiner);
+  // All of its copy was sent.
+  void EndCopy(const ReplicaName& joiner);
   // Then the joiner may be counted (SetCounted), before any other group is decided, and after that a
   // swap that adds it may be sent. It has confirmed what is committed. *Else* a group that was committed
   // without it, and is applied later, is missing when it is promoted. And all members have applied what
-  // its copy has. *Else* they need groups, when it is promoted, that it has in its copy alone.
+  // its copy has. *Else* they need groups, when it is promoted, that it has in its copy alone. And they
+  // have what was decided before the copy ended. *Else* the copy lacks what an eviction has removed,
+  // which takes effect when it is decided, and the others never learn of it. REQUIRES: EndCopy.
   bool HasCaughtUp(const ReplicaName& joiner) const;
   void RemovePeer(const ReplicaName& name);
   const std::map<ReplicaName, Peer>& peers() const { return peers_; }
@@ -92,7 +100,9 @@ class ShardPrimary {
   void GreetAgain();
   void TakeAck(const Ack& ack);
 
-  // A group of so many entries takes its place. REQUIRES: has_tail_applied().
+  // The owner has applied groups.
+  void OnApplied() { log_.Discard(DiscardTo()); }
+  // A group of so many entries takes its place. REQUIRES: has_tail_applied(); at most kGroupBytesMax bytes.
   // Returns its last lsn.
   uint64_t Decide(std::string body, uint64_t entries);
   // Groups up to here are committed.
@@ -108,8 +118,10 @@ class ShardPrimary {
   const ReplicaName self_;
   ReplicaLog& log_;
   const uint64_t tail_;
+  const uint32_t min_in_sync_;
   std::map<ReplicaName, Peer> peers_;
   std::vector<ReplicaName> counted_;
+  uint32_t in_sync_ = 0;  // as the record says, this replica included
   uint64_t commit_point_;
   bool is_deposed_ = false;
 };

@@ -7,8 +7,9 @@
 
 namespace osprey {
 
-ShardReplica::ShardReplica(uint32_t shard, ReplicaName self, ReplicaStore& store)
-    : shard_(shard), self_(self), store_(store) {}
+ShardReplica::ShardReplica(uint32_t shard, ReplicaName self, uint32_t min_in_sync,
+                           ReplicaStore& store)
+    : shard_(shard), min_in_sync_(min_in_sync), self_(self), store_(store) {}
 
 void ShardReplica::BeginCopy(const ReplicaName& name, const ShardPlaces& places, uint64_t applied) {
   assert(role_ == Role::kOut);
@@ -67,7 +68,7 @@ void ShardReplica::BecomePrimary() {
   primary_.reset();
   role_ = Role::kPrimary;
   if (IsMistake(ReplicationMistake::kDropsTail)) log_.CutAfter(log_.applied());
-  primary_.emplace(shard_, term_, self_, log_);
+  primary_.emplace(shard_, term_, self_, min_in_sync_, log_);
 }
 
 // What this primary has decided, and not applied. False: it has no room.
@@ -118,11 +119,13 @@ void ShardReplica::ApplyTail() {
     store_.Apply(*group);
     log_.MarkApplied();
   }
+  primary_->OnApplied();
 }
 
 void ShardReplica::MarkApplied(uint64_t lsn) {
   assert(role_ == Role::kPrimary && lsn <= primary_->commit_point());
   while (log_.applied() < lsn) log_.MarkApplied();
+  primary_->OnApplied();
 }
 
 }  // namespace osprey

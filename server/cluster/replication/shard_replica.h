@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "server/cluster/replication/replica_log.h"
 #include "server/cluster/replication/replica_name.h"
@@ -38,7 +39,7 @@ class ShardReplica {
   enum class Role { kOut, kJoining, kBackup, kPrimary };
 
   // `store` outlives this. Without a name the replica holds nothing, until BeginCopy or BeginEmpty.
-  ShardReplica(uint32_t shard, ReplicaName self, ReplicaStore& store);
+  ShardReplica(uint32_t shard, ReplicaName self, uint32_t min_in_sync, ReplicaStore& store);
 
   Role role() const { return role_; }
   uint64_t term() const { return term_; }
@@ -65,6 +66,10 @@ class ShardReplica {
   ShardPrimary* primary() { return primary_.has_value() ? &*primary_ : nullptr; }
   // Appends for another replica, or that come when this is none, are refused.
   Ack TakeAppend(const Append& append);
+  // Why a group was refused with kNoRoom; OK: none was.
+  absl::Status failure() const {
+    return backup_.has_value() ? backup_->failure() : absl::OkStatus();
+  }
   // A primary applies its tail, as far as it is committed. Groups that it has decided itself are for
   // the owner to apply, and to report by MarkApplied.
   void ApplyTail();
@@ -80,6 +85,7 @@ class ShardReplica {
   }
 
   const uint32_t shard_;
+  const uint32_t min_in_sync_;
   ReplicaName self_;
   ReplicaStore& store_;
   Role role_ = Role::kOut;

@@ -25,6 +25,7 @@ enum class ReplicationMistake : uint8_t {
   kCommitsTailAlone,    // without the other members
   kAddsBehind,          // a joiner that has what is applied, and not all that is committed
   kAddsAheadOfMembers,  // … whose copy has what a member has not applied
+  kCommitsBelowMin,     // what it has decided, with fewer replicas than the cluster promises
   kDiscardsEarly,       // applied groups that a member has not applied
   kJoinsWithGap,        // a joiner's appends begin behind those pending when its copy began
   // A member (server/cluster/member).

@@ -156,7 +156,7 @@ void PrintFindings(Output& out, const std::vector<Finding>& findings) {
     entry["outcome"] = doctor::NameOf(finding.outcome);
     entry["check"] = finding.check;
     entry["reason"] = finding.reason;
-    entry["fixes"] = finding.fixes;
+    entry["mends"] = finding.fixes;  // its name in every release
     list.push_back(std::move(entry));
   }
   Json json;

@@ -4,7 +4,7 @@
 //            FAIL  memlock   a table of 1GiB pins …
 //            a line for each command that fixes it
 //   plain    the same, with tabs between: outcome, check, reason, fixes
-//   json     {"worst": "FAIL", "findings": [{"outcome", "check", "reason", "fixes": []}]}
+//   json     {"worst": "FAIL", "findings": [{"outcome", "check", "reason", "mends": []}]}
 //
 // Exit status: 0 nothing but PASS (and SKIP: not checkable); 1 a WARN; 4 a FAIL; 2 usage; 3 the
 // server, or the other host of the self-test, cannot be reached.

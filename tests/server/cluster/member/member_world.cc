@@ -206,13 +206,13 @@ void MemberWorld::RunLinks(int at) {
       const uint64_t before = std::exchange(link.to, 0);
       link.messages.clear();
       link.retry = now_ + absl::Milliseconds(random_.Below(100));
-      member.LinkDown(before, machine.clock);
+      member.LinkDown(before);
     }
     // A stopped server's kernel accepts nothing.
     if (link.to == 0 && is_there && !IsPaused(to) && now_ >= link.retry) {
       link.to = wanted;
       link.from = member.incarnation();
-      member.LinkUp(wanted, machine.clock);
+      member.LinkUp(wanted);
     }
   }
 }

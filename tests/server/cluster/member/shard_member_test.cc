@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -43,13 +44,22 @@ class ShardMemberTest : public testing::Test {
                  {.keys = test.keys_,
                   .cluster = Cluster(),
                   .server = Id(number),
-                  .random = [&test] { return ++test.lives_; }},
+                  .random = [&test] { return ++test.lives_; },
+                  .log = [&test](absl::string_view line) { test.log_.emplace_back(line); }},
                  table, *this) {}
     uint64_t RoomFor(uint64_t) const override { return 64 << 20; }
     void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override {
       sent.push_back({incarnation, {kind, std::move(bytes)}});
     }
-    RegisterTable table;
+    class Table : public RegisterTable {
+     public:
+      absl::Status Reserve(const ReplicatedGroup& group) override {
+        return is_full ? absl::ResourceExhaustedError("memory is full")
+                       : RegisterTable::Reserve(group);
+      }
+      bool is_full = false;
+    };
+    Table table;
     std::deque<std::pair<uint64_t, std::pair<PeerMessageKind, std::string>>> sent;
     ShardMember member;
   };
@@ -63,7 +73,7 @@ class ShardMemberTest : public testing::Test {
       const TransactionResult created = store_.Execute(creation);
       nodes_[i].member.SetServer(created.header.revision, kIncarnations[i]);
       for (const uint64_t other : kIncarnations) {
-        if (other != kIncarnations[i]) nodes_[i].member.LinkUp(other, now_);
+        if (other != kIncarnations[i]) nodes_[i].member.LinkUp(other);
       }
     }
     ReadAll();
@@ -127,6 +137,7 @@ class ShardMemberTest : public testing::Test {
   ConfigurationWatch watch_;
   absl::Time now_ = absl::UnixEpoch();
   uint64_t lives_ = 0;
+  std::vector<std::string> log_;
   uint64_t writes_ = 0;
   Node nodes_[3] = {{*this, 0}, {*this, 1}, {*this, 2}};
 };
@@ -160,6 +171,28 @@ TEST_F(ShardMemberTest, ADroppedMemberIsWaitedForUntilTheRecordIsKnown) {
   EXPECT_LT(nodes_[0].member.commit_point(), lsn);
   EXPECT_TRUE(nodes_[0].member.TakeAnswer(result, 0, now_).ok());
   EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
+}
+
+TEST_F(ShardMemberTest, AMemberWithoutRoomIsDroppedAndJoinsLater) {
+  Join();
+  const int full = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  nodes_[full].table.is_full = true;
+  Decide();
+  Exchange();
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_EQ(log_[0],
+            "shard 0 has no replica here any more, and joins again in 10s: memory is full");
+  Swap(0);
+  ReadAll();
+  EXPECT_EQ(nodes_[0].member.record().record.Find(Id(full)), nullptr);
+  EXPECT_EQ(nodes_[full].member.replica().role(), ShardReplica::Role::kOut);
+  nodes_[full].table.is_full = false;
+  Join();  // the third server
+  Exchange();
+  EXPECT_EQ(nodes_[full].member.replica().role(), ShardReplica::Role::kOut);
+  now_ += absl::Seconds(10);
+  Exchange();
+  EXPECT_NE(nodes_[full].member.replica().role(), ShardReplica::Role::kOut);
 }
 
 TEST_F(ShardMemberTest, AMemberIsPromotedWhenThePrimarysKeyIsGone) {

@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
 
                     ReplicationMistake::kServesBeforeTail, ReplicationMistake::kDropsTail,
                     ReplicationMistake::kCommitsTailAlone, ReplicationMistake::kAddsBehind,
-                    ReplicationMistake::kAddsAheadOfMembers, ReplicationMistake::kDiscardsEarly,
-                    ReplicationMistake::kJoinsWithGap));
+                    ReplicationMistake::kCommitsBelowMin, ReplicationMistake::kAddsAheadOfMembers,
+                    ReplicationMistake::kDiscardsEarly, ReplicationMistake::kJoinsWithGap));
 
 }  // namespace
 }  // namespace osprey

@@ -150,7 +150,7 @@ TEST(ShardBackupTest, GroupsOfALaterTermReplacePendingOnes) {
 class ShardPrimaryTest : public testing::Test {
  protected:
   ShardPrimaryTest() {
-    primary_.SetCounted({kB});
+    primary_.SetCounted({kB}, 2);
     primary_.Connected(kB);
     EXPECT_TRUE(primary_.NextAppend(kB)->groups.empty());  // a greeting
     EXPECT_FALSE(primary_.NextAppend(kB).has_value());
@@ -158,7 +158,7 @@ class ShardPrimaryTest : public testing::Test {
   }
 
   ReplicaLog log_;
-  ShardPrimary primary_{0, 3, kA, log_};
+  ShardPrimary primary_{0, 3, kA, 2, log_};
 };
 
 TEST_F(ShardPrimaryTest, CommitsWhatAllMembersHaveConfirmed) {
@@ -172,12 +172,37 @@ TEST_F(ShardPrimaryTest, CommitsWhatAllMembersHaveConfirmed) {
   primary_.TakeAck(AckOf(3, kB, 2));
   EXPECT_EQ(primary_.commit_point(), 2u);
   EXPECT_EQ(primary_.NextAppend(kB)->commit_point, 2u);  // the backup receives it
-  primary_.SetCounted({kB, kC});
+  primary_.SetCounted({kB, kC}, 3);
   primary_.Decide("c", 1);
   primary_.TakeAck(AckOf(3, kB, 3));
   EXPECT_EQ(primary_.commit_point(), 2u);
-  primary_.SetCounted({kB});
+  primary_.SetCounted({kB}, 2);
   EXPECT_EQ(primary_.commit_point(), 3u);
+}
+
+TEST_F(ShardPrimaryTest, CommitsNothingOfItsOwnBelowTheLeastNumber) {
+  primary_.Decide("a", 1);
+  primary_.SetCounted({}, 1);
+  EXPECT_EQ(primary_.commit_point(), 0u);
+  primary_.SetCounted({kC}, 1);  // which joins
+  primary_.Connected(kC);
+  primary_.TakeAck(AckOf(3, kC, 1));
+  EXPECT_EQ(primary_.commit_point(), 0u);
+  primary_.SetCounted({kC}, 2);
+  EXPECT_EQ(primary_.commit_point(), 1u);
+}
+
+TEST(ShardPrimaryAloneTest, CommitsItsTailAndKeepsNoGroups) {
+  ReplicaLog log;
+  log.Append(Group(1, 1, 2, "tail"));
+  ShardPrimary primary(0, 3, kA, 2, log);
+  primary.SetCounted({}, 1);
+  EXPECT_EQ(primary.commit_point(), 1u);
+  EXPECT_FALSE(primary.has_tail_applied());
+  log.MarkApplied();
+  primary.OnApplied();
+  EXPECT_TRUE(primary.has_tail_applied());
+  EXPECT_EQ(log.kept_bytes(), 0u);
 }
 
 TEST_F(ShardPrimaryTest, CountsNoOtherAcknowledgements) {

@@ -50,6 +50,7 @@ void History::Clear() { *this = History(); }
 
 WorldLimits LimitsOf(uint64_t seed) {
   WorldLimits limits;
+  if (seed % 4 == 3) limits.min_in_sync = 2;
   if (seed % 2 == 0) return limits;
   limits.live_drops = 50;
   limits.hand_overs = 20;
@@ -60,7 +61,7 @@ WorldLimits LimitsOf(uint64_t seed) {
 ReplicationWorld::ReplicationWorld(uint64_t seed, WorldLimits limits)
     : random_(seed), limits_(limits) {
   for (int i = 0; i < kServers; ++i) {
-    servers_.push_back(std::make_unique<Server>(NewName(i)));
+    servers_.push_back(std::make_unique<Server>(NewName(i), limits_.min_in_sync));
     record_.in_sync.push_back(servers_[i]->replica.self());
   }
   record_.term = 1;
@@ -113,6 +114,12 @@ std::string ReplicationWorld::CommitAndAnswer(int at) {
   const ReplicaLog& log = server.replica.log();
   while (const ReplicatedGroup* group = log.After(log.applied())) {
     if (group->last_lsn > primary->commit_point() || group->term < primary->term()) break;
+    const auto holders = std::count_if(confirmed_.begin(), confirmed_.end(), [&](const auto& one) {
+      return one.first.first == primary->term() && one.second >= group->last_lsn;
+    });
+    if (holders + 1 < limits_.min_in_sync)
+      return absl::StrCat("lsn ", group->last_lsn,
+                          " is committed, and confirmed by no other replica");
     server.history.Apply(*group);
     server.replica.MarkApplied(group->last_lsn);
     // The writes of this group are answered.
@@ -159,7 +166,7 @@ void ReplicationWorld::Count(int at) {
   std::vector<ReplicaName> counted = server.known.in_sync;
   if (server.adding.has_value()) counted.push_back(*server.adding);
   counted.erase(std::remove(counted.begin(), counted.end(), server.replica.self()), counted.end());
-  primary->SetCounted(counted);
+  primary->SetCounted(counted, static_cast<uint32_t>(server.known.in_sync.size()));
   std::vector<ReplicaName> others;
   for (const auto& [name, peer] : primary->peers()) {
     if (!Contains(counted, name) && server.joiner != name) others.push_back(name);
@@ -240,6 +247,7 @@ void ReplicationWorld::JoinSome(int at) {
   const uint64_t applied = primary->AddJoiner(name);
   other.replica.BeginCopy(name, server.known, applied);
   other.history.TakeCopy(server.history, applied);
+  primary->EndCopy(name);
   server.joiner = name;
   if (connections_[at][to].is_open) primary->Connected(name);
 }
@@ -293,6 +301,10 @@ std::string ReplicationWorld::Deliver(int from, int to) {
   const auto append = DecodeAppend(message);
   if (!append.ok()) return append.status().ToString();
   const Ack answer = servers_[to]->replica.TakeAppend(*append);
+  if (answer.code == AckCode::kConfirmed) {
+    uint64_t& confirmed = confirmed_[{answer.term, answer.from}];
+    confirmed = std::max(confirmed, answer.confirmed);
+  }
   // The answer comes at once, late, or never: a later answer says more.
   answers_.push_back({from, EncodeAck(answer)});
   return "";
@@ -348,7 +360,7 @@ void ReplicationWorld::Fail(int at) {
 // As a new incarnation, with nothing.
 void ReplicationWorld::ComeBack(int at) {
   if (servers_[at]->is_up) return;
-  servers_[at] = std::make_unique<Server>(NewName(at));
+  servers_[at] = std::make_unique<Server>(NewName(at), limits_.min_in_sync);
   servers_[at]->replica.Leave();
 }
 

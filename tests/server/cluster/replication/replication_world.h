@@ -53,6 +53,7 @@ std::string BodyOf(const std::vector<uint64_t>& writes);
 struct WorldLimits {
   int failures = 3;
   uint64_t writes = 40;
+  uint32_t min_in_sync = 1;
   // Chances, in percent.
   uint64_t live_drops = 10;  // of members that answer, when drops are considered
   uint64_t hand_overs = 4;
@@ -88,7 +89,8 @@ class ReplicationWorld {
     std::deque<std::string> messages;
   };
   struct Server {
-    explicit Server(ReplicaName name) : incarnation(name.incarnation), replica(0, name, history) {}
+    Server(ReplicaName name, uint32_t min_in_sync)
+        : incarnation(name.incarnation), replica(0, name, min_in_sync, history) {}
     const uint64_t incarnation;
     History history;
     ShardReplica replica;
@@ -135,6 +137,8 @@ class ReplicationWorld {
   std::vector<std::pair<int, std::string>> answers_;  // likewise, each to a server
   uint64_t invoked_ = 0;
   std::vector<uint64_t> seen_;  // what clients have seen as done, in the shard's order
+  // By term and replica: up to which lsn it has confirmed.
+  std::map<std::pair<uint64_t, ReplicaName>, uint64_t> confirmed_;
   uint64_t promotions_ = 0;
   uint64_t joins_ = 0;
   uint64_t hand_overs_ = 0;
