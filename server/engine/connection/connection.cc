@@ -103,7 +103,7 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
 
 void Connection::LeaveWhenAnswered(absl::Time now) {
   if (lifecycle_.state() != State::kDraining || !writes_.empty() || !replies_.empty() ||
-      turn_.waiting())
+      turn_.waiting() || batched())
     return;
   lifecycle_.Enter(State::kLeaving);
   leaving_since_ = now;

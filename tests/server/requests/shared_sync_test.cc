@@ -296,6 +296,27 @@ TEST(SharedSyncTest, AFlushBehindTwoValuesOfAKeyIsLogged) {
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
 }
 
+// The requests behind it are refused, and the client is asked to leave when it has all answers.
+TEST(SharedSyncTest, AStoppingServerAnswersRequestsBehindALongValue) {
+  const auto a_put = [](RawClient& c) { return c.PutFrame(2, LongPuts::KeyOf(0), "short"); };
+  const auto a_flush = [](RawClient& c) {
+    return c.BatchFrame({c.FlushFrame(2, {}), c.EmptyFrame(rdma::Opcode::kPing, 3)});
+  };
+  for (const std::function<std::string(RawClient&)>& frame :
+       {std::function<std::string(RawClient&)>(a_put), {a_flush}}) {
+    LongPuts puts(1);
+    puts.Begin();
+    RawClient& client = *puts.clients[0];
+    puts.server->engine().Stop(puts.server->now());
+    client.Send(frame(client));
+    puts.server->Settle();
+    EXPECT_TRUE(client.got_disconnect_notice());
+    EXPECT_EQ(client.reply_frames_after_notice(), 0u);
+    puts.ExpectAllStored();
+    EXPECT_EQ(client.TakeReply()->reason, Reason::kShuttingDown);
+  }
+}
+
 // The session ends with the notice, and its value is decided before.
 TEST(SharedSyncTest, AClientThatLeavesBehindItsValueHasPutIt) {
   LongPuts puts(2);
