@@ -82,6 +82,7 @@ class LoadReport {
     TellServiceManager(absl::StrCat(
         "STATUS=", text, "\nEXTEND_TIMEOUT_USEC=", absl::ToInt64Microseconds(kStartExtension())));
   }
+  // Makes place for another line.
   void End() const {
     if (is_terminal_) std::fprintf(stderr, "\r\033[K");
   }
@@ -127,6 +128,10 @@ absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durabil
   options.format_size = FormatSize;
   options.stop = &stop;
   options.progress = [&report](const RecoveryProgress& progress) { report(progress); };
+  options.log = [&report](absl::string_view line) {
+    report.End();
+    Log(line);
+  };
   absl::StatusOr<Recovered> recovered = durability.Load(tables, options);
   report.End();
   if (!recovered.ok()) return InFlag(recovered.status());

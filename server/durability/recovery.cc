@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -367,14 +368,15 @@ constexpr Lengths kLongestFirst[] = {{(64 << 10) + 1, ~uint64_t{0}},
                                      {512 + 1, 1 << 10},
                                      {0, 512}};
 
-// Reads checkpoint and log once for each of `parts`, and puts the items of such lengths. `end` is that
-// of the log; REQUIRES: of pass 1, or of an earlier call.
-absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, wal::LogEnd& end) {
+// Reads checkpoint and log once for each of `parts`, and puts the items of such lengths. `read` is
+// the number of bytes of files that were read before. `end` is that of the log; REQUIRES: of pass 1,
+// or of an earlier call.
+absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, uint64_t read,
+                  wal::LogEnd& end) {
   const auto& [directory, options, keys, restorer, images] = loading;
   uint64_t bytes = end.bytes;
   for (const wal::PartSummary& part : directory.current().parts) bytes += part.length;
-  const uint64_t total = end.bytes + parts.size() * bytes;
-  uint64_t read = end.bytes;
+  const uint64_t total = read + parts.size() * bytes;
   for (const Lengths& lengths : parts) {
     images.clear();  // each reading finds all sessions
     restorer.BeginCheckpoint();
@@ -392,6 +394,23 @@ absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, wal::
     end = *std::move(again);
   }
   return absl::OkStatus();
+}
+
+absl::Status LoadAgain(const Loading& loading, Tables& tables, wal::LogEnd& end) {
+  Restorer& restorer = loading.restorer;
+  if (loading.options.log) {
+    loading.options.log(absl::StrCat(
+        "memory is too small for the keys in the order of the files; loading again, longest values "
+        "first, which reads the files ",
+        std::size(kLongestFirst), " times"));
+  }
+  restorer.Restart();
+  const auto between = [&] {
+    restorer.NoteRead(0);
+    return restorer.CheckStop();
+  };
+  if (absl::Status status = tables.Clear(between); !status.ok()) return status;
+  return Load(loading, kLongestFirst, restorer.read(), end);
 }
 
 }  // namespace
@@ -416,12 +435,10 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
 
   SessionImages images;
   const Loading loading{directory, options, keys, restorer, images};
-  absl::Status status = Load(loading, {Lengths()}, *end);
+  absl::Status status = Load(loading, {Lengths()}, end->bytes, *end);
   // The order of arrival left gaps between long values. In the other order there are none.
   if (absl::IsResourceExhausted(status) && !index::IsVersionsUsedUp(status)) {
-    if (absl::Status cleared = tables.Clear(); !cleared.ok()) return cleared;
-    restorer.Restart();
-    const absl::Status again = Load(loading, kLongestFirst, *end);
+    const absl::Status again = LoadAgain(loading, tables, *end);
     // Of two refusals the first has the better estimate of what will do.
     if (!absl::IsResourceExhausted(again)) status = again;
   }

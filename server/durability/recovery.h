@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -36,9 +37,10 @@
 namespace osprey::server {
 
 struct RecoveryProgress {
-  uint64_t items = 0;        // keys put so far; one that the log puts twice counts twice
-  uint64_t bytes = 0;        // of files, read so far
-  uint64_t bytes_total = 0;  // to read; 0 during pass 1, when it is unknown
+  uint64_t items = 0;  // keys put since the tables were empty; twice if the log puts one twice
+  uint64_t bytes = 0;  // of files, read so far
+  uint64_t bytes_total =
+      0;  // to read; 0 during pass 1, when it is unknown; more if all begins again
 };
 
 struct RecoveryOptions {
@@ -48,8 +50,11 @@ struct RecoveryOptions {
   uint64_t memory_bytes = 0;  // kvserver --memory, for the error of memory that is too small
   // Writes a size as the flag takes it. Empty: its bytes in digits.
   std::function<std::string(uint64_t bytes)> format_size;
-  // Called at most every 100 ms, on any of the threads, one call at a time. Empty: none.
+  // Called at most every 100 ms and once per reading of the checkpoint or the log. On any of the
+  // threads, one call at a time. Empty: none.
   std::function<void(const RecoveryProgress&)> progress;
+  // Takes a line if the tables are cleared and filled again. Called on the calling thread. Empty: none.
+  std::function<void(absl::string_view)> log;
   // Ends the loading soon once it is true. Null: never. Outlives the call.
   const std::atomic<bool>* stop = nullptr;
 };

@@ -53,6 +53,7 @@ void Restorer::Restart() {
   error_ = absl::OkStatus();
   failed_.store(false, std::memory_order_relaxed);
   items_.store(0, std::memory_order_relaxed);
+  reported_ns_.store(0, std::memory_order_relaxed);
 }
 
 absl::Status Restorer::CheckStop() {
@@ -132,9 +133,8 @@ uint64_t Restorer::MemoryEstimate(uint64_t item_bytes) {
   const index::TableStats held = tables_.stats();
   const uint64_t memory = std::max(options_.memory_bytes, held.region_bytes);
   const uint64_t held_bytes = held.key_bytes + held.value_bytes + kBytesPerKey * held.keys;
-  const uint64_t read = read_.load(std::memory_order_relaxed);
   const uint64_t total = total_.load(std::memory_order_relaxed);
-  const uint64_t left = total > read ? total - read : 0;
+  const uint64_t left = total > read() ? total - read() : 0;
   const double per_byte =
       held_bytes == 0
           ? 4.0
@@ -154,6 +154,7 @@ uint64_t Restorer::MemoryEstimate(uint64_t item_bytes) {
 void Restorer::SetTotal(uint64_t read, uint64_t total) {
   read_.store(read, std::memory_order_relaxed);
   total_.store(total, std::memory_order_relaxed);
+  reported_ns_.store(0, std::memory_order_relaxed);
 }
 
 void Restorer::NoteRead(uint64_t bytes) {
@@ -171,7 +172,7 @@ void Restorer::Report() {
   RecoveryProgress progress;
   progress.items = items_.load(std::memory_order_relaxed);
   progress.bytes_total = total_.load(std::memory_order_relaxed);
-  progress.bytes = read_.load(std::memory_order_relaxed);
+  progress.bytes = read();
   if (progress.bytes_total != 0) progress.bytes = std::min(progress.bytes, progress.bytes_total);
   options_.progress(progress);
   reported_ns_.store(SteadyNs(), std::memory_order_relaxed);

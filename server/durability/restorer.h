@@ -40,7 +40,8 @@ class Restorer {
   void BeginCheckpoint() { loads_checkpoint_.store(true, std::memory_order_relaxed); }
   void EndCheckpoint() { loads_checkpoint_.store(false, std::memory_order_relaxed); }
 
-  // The tables were cleared: forgets what was put, and the error. REQUIRES: no other thread is here.
+  // The tables will be cleared: forgets what was put, and the error. Progress is due at the next
+  // NoteRead. REQUIRES: no other thread is here.
   void Restart();
 
   // Prefetches the memory that Put reads first.
@@ -51,9 +52,10 @@ class Restorer {
 
   // Before each group and item. Errors: CANCELLED (RecoveryOptions::stop).
   absl::Status CheckStop();
-  // Of files, for progress.
+  // Of files, for progress, which is due at the next NoteRead.
   void SetTotal(uint64_t read, uint64_t total);
   void NoteRead(uint64_t bytes);
+  uint64_t read() const { return read_.load(std::memory_order_relaxed); }
 
   // The first error.
   absl::Status error() const;

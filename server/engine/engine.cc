@@ -309,17 +309,16 @@ void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now)
 void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time now) {
   auto it = state.connections.find(event.connection);
   if (it == state.connections.end()) return;
-  (void)PublishDecided(now);
-  const std::unique_ptr<Connection> connection = std::move(it->second);
-  state.connections.erase(it);
-  RecentPlace(state, event.connection) = nullptr;
-  timers_.Remove(*connection);
-  blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
-  busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
-  std::erase(shared_.publishing, connection.get());  // after a failure
+  Connection& connection = *it->second;
   // May resume the connection that waits for its session, which may belong to any port.
-  Connection* resumed = connection->HandleDisconnected(event.status, now);
+  Connection* const resumed = connection.HandleDisconnected(event.status, now);
   if (resumed != nullptr) Touched(*resumed);
+  RecentPlace(state, event.connection) = nullptr;
+  timers_.Remove(connection);
+  std::erase(blocked_, &connection);
+  std::erase(busy_, &connection);
+  std::erase(shared_.publishing, &connection);  // after a failure
+  state.connections.erase(it);
   next_timer_ = std::min(next_timer_, now + kSessionKept());
   if (stopped_at_ != absl::InfiniteFuture()) AdvanceStop(now);
 }

@@ -14,6 +14,9 @@ namespace {
 constexpr uint64_t kUpdateRoomShareInverse = 64;
 constexpr uint64_t kUpdateRoomBytesMax = 16 << 20;
 
+// Some 10 ms, where the pages are new.
+constexpr size_t kClearedBytes = 16 << 20;
+
 // Some microseconds: most requests take less. A step of growth takes some 100 us, and a thread that
 // waits for it should sleep.
 constexpr int kLockSpins = 200;
@@ -75,9 +78,13 @@ absl::Status Tables::MakeTables() {
   return absl::OkStatus();
 }
 
-absl::Status Tables::Clear() {
+absl::Status Tables::Clear(absl::FunctionRef<absl::Status()> between) {
   parts_.clear();
-  std::memset(region_.data(), 0, region_.size());
+  for (size_t at = 0; at < region_.size(); at += kClearedBytes) {
+    if (absl::Status status = between(); !status.ok()) return status;
+    const absl::Span<std::byte> step = region_.subspan(at, kClearedBytes);
+    std::memset(step.data(), 0, step.size());
+  }
   return MakeTables();
 }
 

@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -143,9 +145,10 @@ class Tables {
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
   // All tables are new again, as after Create; versions go on. Their changes are not reported. It writes
-  // the whole region. REQUIRES: no other thread uses the tables, and no reader the region. Errors: as
-  // Create.
-  absl::Status Clear();
+  // the whole region, and calls `between` before every 16 MiB. REQUIRES: no other thread uses the
+  // tables, and no reader the region. Errors: as Create; that of `between`, at once. Then there are no
+  // tables any more.
+  absl::Status Clear(absl::FunctionRef<absl::Status()> between);
 
   uint32_t partitions() const { return partitions_; }
   index::KeyHash HashOf(absl::string_view key) const {

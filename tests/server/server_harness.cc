@@ -169,7 +169,7 @@ void RawClient::Connect(uint32_t affinity, absl::string_view uri) {
   challenge_.reset();
   refused_.reset();
   replies_.clear();
-  reply_frames_ = 0;
+  reply_frames_ = reply_frames_after_notice_ = 0;
   id_ = transport_->Connect(uri, affinity).value();
 }
 
@@ -285,12 +285,14 @@ void RawClient::Take(Bytes frame) {
       return;
     case rdma::Opcode::kReply:
       ++reply_frames_;
+      reply_frames_after_notice_ += got_disconnect_notice_ ? 1 : 0;
       return TakeReply(*header, frame);
     case rdma::Opcode::kBatch: {
       std::vector<rdma::FrameBytes> frames;
       ASSERT_TRUE(rdma::ParseBatch(frame, frames).ok());
       EXPECT_GT(frames.size(), 1);
       ++reply_frames_;
+      reply_frames_after_notice_ += got_disconnect_notice_ ? 1 : 0;
       for (rdma::FrameBytes inner : frames) TakeReply(rdma::ParseHeader(inner).value(), inner);
       return;
     }

@@ -184,6 +184,8 @@ class RawClient {
   bool disconnected() const { return disconnected_.has_value(); }
   const absl::Status& why_disconnected() const { return *disconnected_; }
   bool got_disconnect_notice() const { return got_disconnect_notice_; }
+  // Frames with replies that came after it.
+  uint64_t reply_frames_after_notice() const { return reply_frames_after_notice_; }
   bool welcomed() const { return welcome_.has_value(); }
   const rdma::WelcomeBody& welcome() const { return *welcome_; }
   bool challenged() const { return challenge_.has_value(); }
@@ -215,6 +217,7 @@ class RawClient {
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
   bool connected_ = false;
   bool got_disconnect_notice_ = false;
+  uint64_t reply_frames_after_notice_ = 0;
   bool asleep_ = false;
   std::optional<absl::Status> disconnected_;
   std::optional<absl::Status> read_;

@@ -143,6 +143,29 @@ TEST(TablesTest, APartitionThatIsTooSmallIsRefusedWithTheBound) {
   EXPECT_NE(tables.status().message().find("262144"), absl::string_view::npos) << tables.status();
 }
 
+TEST(TablesTest, ClearedTablesAreEmptyAndMayHaveBeenStoppedBetween) {
+  RegionMemory memory(40 << 20);
+  const std::unique_ptr<Tables> tables = Make(memory, 4);
+  for (int i = 0; i < 1000; ++i) {
+    const std::string key = absl::StrCat("key", i);
+    const LockedTable table = tables->Lock(tables->PartitionOf(key));
+    ASSERT_TRUE(table->Put(key, Bytes("value"), {}, kNow).status.ok());
+  }
+  const uint64_t version = tables->LastVersion();
+  int steps = 0;
+  const auto count = [&] {
+    ++steps;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(tables->Clear(count).ok());
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(tables->stats().keys, 0u);
+  EXPECT_GE(tables->LastVersion(), version);
+  const auto stop = [&] { return --steps == 1 ? absl::CancelledError("stop") : absl::OkStatus(); };
+  EXPECT_EQ(tables->Clear(stop).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(steps, 1);
+}
+
 TEST(TablesTest, SpaceThatIsDroppedOrPublishedIsGivenBackUnderItsOwnLock) {
   RegionMemory memory(4 << 20);
   const std::unique_ptr<Tables> tables = Make(memory, 4);

@@ -103,7 +103,7 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
 
 void Connection::LeaveWhenAnswered(absl::Time now) {
   if (lifecycle_.state() != State::kDraining || !writes_.empty() || !replies_.empty() ||
-      turn_.waiting())
+      turn_.waiting() || batched())
     return;
   lifecycle_.Enter(State::kLeaving);
   leaving_since_ = now;
@@ -155,6 +155,8 @@ void Connection::ApplyDecided(absl::Time now) {
 Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Time now) {
   const bool broke_rules = rdma::BrokeRules(status);
   lifecycle_.Close(broke_rules ? CloseReason::kMalformed : CloseReason::kPeer, status.message());
+  // The session's next connection finds the results of what is in the log.
+  shared_.publish_decided(now);
   // Every READ has ended, so the reserved space can be returned.
   writes_.End();
   Connection* const claimant = session_.Release(now);

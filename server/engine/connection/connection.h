@@ -136,7 +136,9 @@ class Connection {
   void EndBatched(absl::Time now) {
     assert(!batched());
     lifecycle_.FinishClosing();
-    if (!lifecycle_.closing() && !replies_.gathering()) replies_.Flush(now);
+    if (lifecycle_.closing() || replies_.gathering()) return;
+    replies_.Flush(now);
+    LeaveWhenAnswered(now);
   }
   // Its long writes in Shared::publishing are durable.
   void ApplyDecided(absl::Time now);

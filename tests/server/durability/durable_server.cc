@@ -41,6 +41,8 @@ absl::Status DurableServer::Start() {
   recovery.threads = options_.threads;
   recovery.memory_bytes = options_.memory_bytes;
   recovery.progress = progress;
+  recovery.log = loading_log;
+  recovery.stop = &stop_loading;
   absl::StatusOr<Recovered> recovered = Recover(*directory_, *tables_, recovery);
   if (!recovered.ok()) return recovered.status();
   recovered_ = *std::move(recovered);

@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/durability/checkpoint.h"
 #include "server/durability/recovery.h"
 #include "server/requests/sessions.h"
@@ -90,11 +91,15 @@ class DurableServer final : private PartitionChanges {
 
   // The first record that a checkpoint from now on needs; 0: the next one.
   uint64_t redo_record = 0;
+  // Of recovery; as RecoveryOptions has them.
   std::function<void(const RecoveryProgress&)> progress;
+  std::function<void(absl::string_view)> loading_log;
+  std::atomic<bool> stop_loading{false};
 
   wal::Log& log() { return *log_; }
   wal::DataDirectory& directory() { return *directory_; }
   Tables& tables() { return *tables_; }
+  absl::Span<const std::byte> region() const { return memory_->span(); }
   const Recovered& recovered() const { return recovered_; }
   wal::FileSystem& files() { return files_; }
 

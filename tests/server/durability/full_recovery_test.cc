@@ -1,11 +1,16 @@
 // Memory: what a server held, the same server loads again; and what a smaller one says.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/durability/durable_lives.h"
@@ -14,6 +19,7 @@
 namespace osprey::server {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string KeyOf(uint64_t i) { return absl::StrCat("key-", i); }
@@ -114,6 +120,78 @@ TEST(FullRecoveryTest, FullTablesOfAllLengthsLoadIntoTheSameMemory) {
       EXPECT_GT(server.live_keys(), 30u);
     }
   }
+}
+
+// A server whose keys fit only with the longest values first: the first of some that is such a one.
+struct RefusedAtFirst {
+  RefusedAtFirst() {
+    for (uint64_t seed = 1; seed <= 20 && !is_found; ++seed) Fill(seed);
+    EXPECT_TRUE(is_found);
+  }
+  void Fill(uint64_t seed) {
+    SplitMix64 random(seed);
+    ServerOptions options;
+    options.memory_bytes = kMemoryBytes;
+    options.partitions = 2;
+    server.reset();
+    disk = std::make_unique<wal::SimDisk>(seed);
+    server = std::make_unique<DurableServer>(*disk, options);
+    ASSERT_TRUE(server->Start().ok());
+    FillAndChurn(
+        *server, random, [&] { return AnyLength(random, 18); }, 2000);
+    ASSERT_TRUE(server->Checkpoint().ok());
+    ASSERT_TRUE(server->log().Write().ok());
+    server->loading_log = [&](absl::string_view) { is_found = true; };
+    ASSERT_TRUE(server->Start().ok());
+    server->loading_log = nullptr;
+  }
+
+  static constexpr uint64_t kMemoryBytes = 8 << 20;
+  bool is_found = false;
+  std::unique_ptr<wal::SimDisk> disk;
+  std::unique_ptr<DurableServer> server;
+};
+
+TEST(FullRecoveryTest, ASecondAttemptIsLoggedAndGoesOnInProgress) {
+  RefusedAtFirst refused;
+  DurableServer& server = *refused.server;
+  std::vector<std::string> lines;
+  server.loading_log = [&](absl::string_view line) { lines.emplace_back(line); };
+  std::vector<RecoveryProgress> reports;  // of the second attempt
+  server.progress = [&](const RecoveryProgress& progress) {
+    if (!lines.empty()) reports.push_back(progress);
+  };
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_EQ(server.Difference(), "");
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("loading again, longest values first")));
+  // The first one comes while memory is cleared.
+  ASSERT_GT(reports.size(), 2u);
+  EXPECT_EQ(reports.front().items, 0u);
+  EXPECT_GT(reports.front().bytes, RefusedAtFirst::kMemoryBytes / 2);
+  EXPECT_GT(reports.back().bytes_total, reports.front().bytes_total);
+  for (size_t i = 0; i < reports.size(); ++i) {
+    EXPECT_LE(reports[i].bytes, reports[i].bytes_total);
+    if (i > 0) {
+      EXPECT_GE(reports[i].bytes, reports[i - 1].bytes);
+    }
+  }
+}
+
+TEST(FullRecoveryTest, ASecondAttemptIsStoppedWhileMemoryIsCleared) {
+  RefusedAtFirst refused;
+  DurableServer& server = *refused.server;
+  bool is_second = false;
+  server.loading_log = [&](absl::string_view) { is_second = true; };
+  server.progress = [&](const RecoveryProgress&) { server.stop_loading = is_second; };
+  EXPECT_EQ(server.Start().code(), absl::StatusCode::kCancelled);
+  const absl::Span<const std::byte> region = server.region();
+  EXPECT_GT(region.size() - static_cast<size_t>(absl::c_count(region, std::byte{0})),
+            RefusedAtFirst::kMemoryBytes / 2);
+  server.stop_loading = false;
+  server.loading_log = nullptr;
+  server.progress = nullptr;
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_EQ(server.Difference(), "");
 }
 
 TEST(FullRecoveryTest, SmallerMemoryIsAnErrorThatSaysHowMuchWillDo) {

@@ -25,6 +25,7 @@ struct LoggedServer {
     options.evict = changed.evict;
     options.pollers = changed.pollers;
     options.group_clock = changed.group_clock;
+    options.network = changed.network;
     server.emplace(options);
     server->set_clock([this] { return server->now() + late; });
     client.emplace(*server);

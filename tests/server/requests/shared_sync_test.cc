@@ -184,7 +184,7 @@ constexpr size_t kReadBytes = 20000;
 
 // Clients of one server, each with a value of its own on its way.
 struct LongPuts : LoggedServer {
-  explicit LongPuts(int count) : LoggedServer(true) {
+  explicit LongPuts(int count, const HarnessOptions& options = {}) : LoggedServer(true, options) {
     for (int i = 0; i < count; ++i) {
       clients.push_back(std::make_unique<RawClient>(*server));
       clients.back()->Establish();
@@ -266,13 +266,16 @@ TEST(SharedSyncTest, AFlushBehindLongValuesComesAfterThem) {
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
 }
 
-// The second value waits for the first, and the flush for both.
+// The first value is decided, the second one waits for that, and the flush publishes both.
 TEST(SharedSyncTest, AFlushBehindTwoValuesOfAKeyIsLogged) {
-  LongPuts puts(2);
+  HarnessOptions options;
+  options.network.read_batches_per_poll = 2;  // both land in the turn of the flush, before it
+  LongPuts puts(2, options);
   RawClient& client = *puts.clients[0];
   RawClient& other = *puts.clients[1];  // served after it
-  client.Send(client.RendezvousFrame(1, "key", LongPuts::ValueOf(0)));
-  client.Send(client.RendezvousFrame(2, "key", LongPuts::ValueOf(1)));
+  // Both are in the client's memory, which has one place for values.
+  for (const uint64_t sequence : {1, 2})
+    client.Send(client.RendezvousFrame(sequence, "key", LongPuts::ValueOf(0)));
   puts.Turn();
   ASSERT_EQ(puts.server->counters().rendezvous_reads, 2u);
   other.Send(other.FlushFrame(1, {}));
@@ -287,9 +290,31 @@ TEST(SharedSyncTest, AFlushBehindTwoValuesOfAKeyIsLogged) {
     const std::optional<RawReply> reply = client.TakeReply();
     ASSERT_TRUE(reply.has_value());
     EXPECT_EQ(reply->sequence, sequence);
+    EXPECT_EQ(reply->code, StatusCode::kOk);
     EXPECT_EQ(puts.log.ResultOf(client.session(), sequence).version, reply->body.version);
   }
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
+}
+
+// The requests behind it are refused, and the client is asked to leave when it has all answers.
+TEST(SharedSyncTest, AStoppingServerAnswersRequestsBehindALongValue) {
+  const auto a_put = [](RawClient& c) { return c.PutFrame(2, LongPuts::KeyOf(0), "short"); };
+  const auto a_flush = [](RawClient& c) {
+    return c.BatchFrame({c.FlushFrame(2, {}), c.EmptyFrame(rdma::Opcode::kPing, 3)});
+  };
+  for (const std::function<std::string(RawClient&)>& frame :
+       {std::function<std::string(RawClient&)>(a_put), {a_flush}}) {
+    LongPuts puts(1);
+    puts.Begin();
+    RawClient& client = *puts.clients[0];
+    puts.server->engine().Stop(puts.server->now());
+    client.Send(frame(client));
+    puts.server->Settle();
+    EXPECT_TRUE(client.got_disconnect_notice());
+    EXPECT_EQ(client.reply_frames_after_notice(), 0u);
+    puts.ExpectAllStored();
+    EXPECT_EQ(client.TakeReply()->reason, Reason::kShuttingDown);
+  }
 }
 
 // The session ends with the notice, and its value is decided before.
@@ -298,9 +323,9 @@ TEST(SharedSyncTest, AClientThatLeavesBehindItsValueHasPutIt) {
   puts.Begin();
   puts.clients[0]->Send(puts.clients[0]->EmptyFrame(rdma::Opcode::kDisconnectNotice, 0));
   puts.server->Settle();
-  const bool is_stored = puts.server->Stored(LongPuts::KeyOf(0)).has_value();
-  EXPECT_EQ(is_stored, puts.log.changes().size() == 2u);
-  EXPECT_TRUE(puts.server->Stored(LongPuts::KeyOf(1)) == LongPuts::ValueOf(1));
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_TRUE(puts.server->Stored(LongPuts::KeyOf(i)) == LongPuts::ValueOf(i)) << i;
+  EXPECT_EQ(puts.log.changes().size(), 2u);
   EXPECT_EQ(puts.log.pending(), 0u);
   EXPECT_EQ(puts.log.Difference(*puts.server), "");
 }
@@ -309,10 +334,17 @@ TEST(SharedSyncTest, AClientThatLeavesBehindItsValueHasPutIt) {
 TEST(SharedSyncTest, AConnectionThatBreaksBehindItsValueHasPutIt) {
   LongPuts puts(2);
   puts.Begin();
-  puts.server->network().Break(puts.clients[0]->id());
-  puts.server->Settle();
-  const bool is_stored = puts.server->Stored(LongPuts::KeyOf(0)).has_value();
-  EXPECT_EQ(is_stored, puts.log.changes().size() == 2u);
+  fake::Network& network = puts.server->network();
+  network.before_piece = [&](absl::Span<const std::byte>) {  // its value's only one
+    network.before_piece = nullptr;
+    network.Break(puts.clients[0]->id());
+  };
+  const uint64_t& answers = puts.server->counters().answers[static_cast<int>(StatusCode::kOk)];
+  const uint64_t before = answers;
+  puts.Turn();
+  EXPECT_EQ(puts.server->engine().connections(), 2u);
+  EXPECT_EQ(answers - before, 1u) << "the other client's";
+  EXPECT_TRUE(puts.server->Stored(LongPuts::KeyOf(0)) == LongPuts::ValueOf(0));
   EXPECT_EQ(puts.log.pending(), 0u);
   puts.clients[0]->Establish(puts.clients[0]->session());
   puts.clients[0]->Send(
