@@ -73,6 +73,11 @@ class ServerHarness {
   explicit ServerHarness(const HarnessOptions& options = {});
   ~ServerHarness();
 
+  // Destroys the engines, but not the tables: all connections break.
+  void EndEngines() { engines_.clear(); }
+  // New engines of the same tables, which listen. REQUIRES: there are none.
+  void BeginEngines();
+
   // One turn of the engine and of every client.
   bool Turn();
   // A turn of every client alone. True if something came.
@@ -93,6 +98,8 @@ class ServerHarness {
   Engine& engine(size_t poller = 0) { return *engines_[poller]; }
   const Counters& counters(size_t poller = 0) const { return engines_[poller]->counters(); }
   Tables& tables() { return *tables_; }
+  // The tables' memory.
+  absl::Span<const std::byte> region() const { return {region_->data(), region_->size()}; }
   // The first table, the only one by default. One thread, so without a lock.
   index::Table& table() { return *tables_->Lock(0); }
   fake::Network& network() { return network_; }
@@ -112,6 +119,7 @@ class ServerHarness {
  private:
   friend class RawClient;
 
+  const HarnessOptions options_;
   fake::Network network_;
   std::unique_ptr<rdma::Domain> server_domain_, client_domain_;
   std::unique_ptr<rdma::Memory> region_, scratch_;
