@@ -77,6 +77,7 @@ void ServerHarness::BeginEngines() {
   engine_options.data_id = options.data_id;
   engine_options.write_log = options.write_log;
   engine_options.group_clock = options.group_clock;
+  engine_options.may_answer = options.may_answer;
   engine_options.session_begun = options.session_begun;
   engine_options.session_ended = options.session_ended;
   engine_options.admission = options.admission;

@@ -65,6 +65,7 @@ struct HarnessOptions {
   std::function<absl::Time()> group_clock;  // … that lets requests share syncs (EngineOptions)
   std::vector<PartitionChanges*> changes;   // … with the changes of each partition
   std::function<void(uint64_t)> session_begun, session_ended;
+  std::function<bool()> may_answer;  // as EngineOptions
   fake::NetworkOptions network;
 };
 

@@ -59,11 +59,19 @@ void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot
   SendReply(sequence, body, {}, now);
 }
 
-// What leaves may tell of anything that was executed before.
+// A server in a cluster answers only if it still has the right after it has looked at the data.
+absl::Status ReplyPort::RefuseToSend() {
+  lifecycle_.Close(CloseReason::kNotServing, "the server has no right to answer");
+  return absl::UnavailableError("the server has no right to answer");
+}
+
+// What leaves may tell of anything that was executed before. So each frame of the connection goes
+// through here, whatever it is and however long it waited.
 inline absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
   if (shared_.write_log != nullptr && !index::IsMutant(index::Mutant::kReplyBeforeCommit)) {
     if (absl::Status status = shared_.write_log->Commit(); !status.ok()) return status;
   }
+  if (shared_.may_answer != nullptr && !shared_.may_answer()) return RefuseToSend();
   absl::Status status = transport_.Send(id_, pieces);
   if (!status.ok()) return status;
   for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();

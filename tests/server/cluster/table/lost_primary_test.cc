@@ -45,6 +45,7 @@ class PrimaryLog final : public WriteLog, public GroupSink {
   }
   absl::Status Commit() override {
     if (!error.ok()) return error;
+    if (committed < groups.size() && on_commit) on_commit();
     committed = groups.size();
     return absl::OkStatus();
   }
@@ -58,6 +59,7 @@ class PrimaryLog final : public WriteLog, public GroupSink {
     options.partitions = kPartitions;
     options.data_id = kClusterId;
     options.write_log = this;
+    options.may_answer = [this] { return may_answer; };
     for (const auto& changes : changes_) options.changes.push_back(changes.get());
     return options;
   }
@@ -67,6 +69,8 @@ class PrimaryLog final : public WriteLog, public GroupSink {
 
   Tables* tables = nullptr;
   absl::Status error;
+  std::function<void()> on_commit;  // if there is something to commit
+  bool may_answer = true;
   std::vector<ReplicatedGroup> groups;
   size_t committed = 0;  // of them
 
@@ -320,6 +324,24 @@ TEST(LostPrimaryTest, NothingIsAnsweredOrMadeAfterAFailedCommit) {
   ExpectSameStats(before, primary.server.tables().stats());
   EXPECT_EQ(primary.Walk(), contents);
   primary.ExpectReadable(contents);
+}
+
+// It is made, since the other servers have it, and its session remembers the answer.
+TEST(LostPrimaryTest, ARightThatLapsesDuringTheCommitAnswersNothing) {
+  Primary primary;
+  primary.sent = primary.server.counters().sent_bytes;
+  primary.log.on_commit = [&] { primary.log.may_answer = false; };
+  const uint64_t sequence = primary.Next();
+  primary.client.Send(primary.client.IncrementFrame(sequence, "counter", 1));
+  primary.server.Settle();
+  EXPECT_EQ(primary.server.counters().sent_bytes, primary.sent);
+  EXPECT_TRUE(primary.client.disconnected());
+  EXPECT_EQ(primary.server.Stored("counter"), "42");
+  primary.log.on_commit = nullptr;
+  primary.log.may_answer = true;
+  primary.client.Establish(primary.client.session());
+  const RawReply reply = primary.client.Ask(primary.client.IncrementFrame(sequence, "counter", 1));
+  EXPECT_EQ(reply.data, "42");
 }
 
 }  // namespace
