@@ -95,7 +95,7 @@ class ReplyPort {
   void LimitQueue();
   absl::Status SendSlice(const ReplyQueue::Slice& slice);
   absl::Status Send(absl::Span<const rdma::Bytes> pieces);
-  absl::Status RefuseToSend();
+  absl::Status MayAnswer();
 
   Shared& shared_;
   rdma::Transport& transport_;
