@@ -64,7 +64,7 @@ void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot
 [[gnu::noinline]] absl::Status ReplyPort::MayAnswer() {
   if (shared_.may_answer()) return absl::OkStatus();
   lifecycle_.Close(CloseReason::kNotServing, "the server has no right to answer");
-  return absl::UnavailableError("the server has no right to answer");
+  return absl::UnavailableError("");  // as of a connection that has just ended
 }
 
 // Each frame of the connection goes through here, whatever it is and however long it waited. It may tell
