@@ -107,6 +107,15 @@ absl::Status ShuttingDownError(absl::string_view uri) {
       absl::StrCat("the server at ", uri, " is shutting down; connect again when it is back"));
 }
 
+absl::Status NotServingError(absl::string_view uri) {
+  return MakeError(
+      Reason::kNotServing,
+      absl::StrCat("the server at ", uri,
+                   " is in a cluster and does not serve now (it is not its shard's primary, or "
+                   "cannot reach the cluster's store); connect to the cluster's other servers too, "
+                   "or try again"));
+}
+
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail) {
   return MakeError(Reason::kUnreachable,
                    absl::StrCat("cannot reach ", uri, ": ", detail,

@@ -32,6 +32,7 @@ absl::Status SourceRefusedError(absl::string_view uri);
 absl::Status UnauthenticatedRefusedError(absl::string_view uri);
 absl::Status DescriptorsRefusedError(absl::string_view uri);
 absl::Status ShuttingDownError(absl::string_view uri);
+absl::Status NotServingError(absl::string_view uri);
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail);
 absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs);
 absl::Status NotOspreyError(absl::string_view detail);

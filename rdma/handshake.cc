@@ -49,6 +49,8 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
       return DescriptorsRefusedError(uri);
     case RejectReason::kShuttingDown:
       return ShuttingDownError(uri);
+    case RejectReason::kNotServing:
+      return NotServingError(uri);
     case RejectReason::kNone:
     case RejectReason::kVersionMismatch:
       break;

@@ -109,6 +109,9 @@ constexpr ReasonRow kRows[] = {
      "the server requires a key; give its key file (osprey_options_set_auth_key_file)"},
     {Reason::kServerUnproven, Code::kUnauthenticated, 0, "OSPREY_ERROR_SERVER_UNPROVEN",
      "the server does not prove that it has this client's key"},
+    {Reason::kNotServing, Code::kUnavailable, 0, "OSPREY_ERROR_NOT_SERVING",
+     "the server is in a cluster and does not serve now (it is not its shard's primary, or cannot "
+     "reach the cluster's store)"},
 };
 
 constexpr bool NumbersRise() {

@@ -77,6 +77,7 @@ enum class Reason {
   kAuthenticationFailed = 512,    // UNAUTHENTICATED: the server has another key
   kAuthenticationRequired = 513,  // UNAUTHENTICATED: the client has no key
   kServerUnproven = 514,          // UNAUTHENTICATED: the server does not prove that it has the key
+  kNotServing = 515,              // UNAVAILABLE: the server is in a cluster and does not serve now
 };
 
 // The Reason of a status that this project made; kNone for OK and for statuses of other origin. Two

@@ -160,6 +160,7 @@ enum class RejectReason : uint16_t {
   kTooManyFromSource = 4,       // its Event::source has too many connections
   kTooManyUnauthenticated = 5,  // too many peers have not proved yet that they have the key
   kSourceHoldsDescriptors = 6,  // details: Event::status of the kConnectRequest
+  kNotServing = 7,              // the server is in a cluster, and not its shard's primary now
 };
 
 struct Event {

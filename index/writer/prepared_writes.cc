@@ -116,6 +116,7 @@ absl::optional<WriteResult> Table::PrepareHidden(const Intent& intent, uint64_t 
     return is_implied ? NoSuchKey() : ForecastVoid();
   }
   pending.hidden = header;
+  pending.hidden_at = at.item();
   return absl::nullopt;
 }
 
@@ -155,6 +156,23 @@ bool Table::AnswersLater(const HashedKey& hashed, uint64_t bytes_max) const {
   if (!at.out_of_line() || !keys_.items.IsHidden(at.item())) return false;
   const Current current = keys_.CurrentOf(at);
   return current.value.size() > bytes_max || expirer_.HasExpired(current.expiry_ns);
+}
+
+// --- Instead of the second step -----------------------------------------------
+
+void Table::DropPrepared() {
+  for (const PendingWrite& pending : keys_.pending.TakeAll()) {
+    if (pending.has_place) keys_.chains.Unkeep();
+    if (pending.item.has_value()) keys_.items.Discard(*pending.item);
+    // An evicted key's item is gone.
+    if (!pending.hidden.has_value() || pending.was_evicted) continue;
+    const uint64_t expiry_ns = ItemFields::Unpack(*pending.hidden).expiry_ns;
+    keys_.items.Renew(pending.hidden_at, *pending.hidden, expiry_ns);
+    const absl::optional<Location> at = keys_.LocateItem(pending.hidden_at);
+    assert(at.has_value());
+    // Sweeps have passed over it.
+    expirer_.NoteExpiry(*at, expiry_ns);
+  }
 }
 
 // --- The second step ----------------------------------------------------------

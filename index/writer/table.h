@@ -135,6 +135,11 @@ class alignas(128) Table {
                           absl::Time now);
   // REQUIRES: no write of the key is prepared.
   WriteResult ApplyDelete(const HashedKey& hashed, uint64_t version, absl::Time now);
+  // Undoes Prepare for all writes that it has prepared and that were not applied: what they reserved is
+  // free, and hidden keys are found as before. Versions that were given out stay used, and evicted keys
+  // stay away. Reservations are their owners' to end. REQUIRES: none of these writes is applied later;
+  // nothing counts that clients READ, since the server serves nothing.
+  void DropPrepared();
   // Whether a GET of the key has no answer until the write that hides it is applied: its old expiry
   // has passed, or its value has more than `bytes_max` bytes, so that the reader would READ it.
   bool AnswersLater(const HashedKey& hashed, uint64_t bytes_max) const;

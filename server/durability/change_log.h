@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 
@@ -72,6 +73,8 @@ class ChangeLog final : public EntryGroups {
     EntryGroups::EndPending(hash);
     if (!has_pending()) oldest_pending_ = UINT64_MAX;
   }
+  // REQUIRES: nothing is pending. The log has such changes, and replays them after a restart.
+  void DropPending() override { assert(!has_pending()); }
 
  private:
   void TakeGroup(wal::GroupBuilder& group, uint64_t entries) override;

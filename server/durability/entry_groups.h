@@ -41,6 +41,7 @@ class EntryGroups : public PartitionChanges {
   void ContinuePending(uint64_t hash) final { assert(IsPending(hash)); }
   bool IsPending(uint64_t hash) const final { return pending_.contains(hash); }
   void EndPending(uint64_t hash) override { pending_.erase(hash); }
+  void DropPending() override { pending_.clear(); }
 
  protected:
   // A put of the present write. The value's checksum is missing.

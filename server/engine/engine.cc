@@ -68,6 +68,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
   shared_.write_log = options.write_log;
+  shared_.may_answer = options.may_answer;
   access_.set_log(options.write_log);
   shared_.publish_decided = [this](absl::Time at) { (void)PublishDecided(at); };
   if (AwaitsSync(options)) {
@@ -283,12 +284,13 @@ void Engine::Refuse(PortState& state, const Event& event) {
 // Allocates nothing for a peer that is refused.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
-  if (!stopping && Migrate(state, event)) return;
+  const bool serving = !stopping && IsServing();
+  if (serving && Migrate(state, event)) return;
   ++requests_taken_;
-  if (!stopping && !event.status.ok()) return Refuse(state, event);
+  if (serving && !event.status.ok()) return Refuse(state, event);
   Admission::Answer admitted;
-  admitted.refusal = RejectReason::kShuttingDown;
-  if (!stopping) admitted = admission_.Ask(event.source);
+  admitted.refusal = stopping ? RejectReason::kShuttingDown : RejectReason::kNotServing;
+  if (serving) admitted = admission_.Ask(event.source);
   if (!admitted.ticket.valid()) {
     ++counters_.connections_rejected;
     return state.port.transport.Reject(event.connection, admitted.refusal);

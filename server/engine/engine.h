@@ -125,6 +125,10 @@ struct EngineOptions {
   // With a log that awaits syncs: the time, which goes on during a turn. Then the engine polls a
   // moment longer for requests that may share a sync (sync_group.h). Empty: it does not.
   std::function<absl::Time()> group_clock;
+  // Of a server in a cluster: whether it has the right to answer now. Asked before each frame leaves,
+  // after its contents were taken from the tables. If not, the frame is dropped and its connection is
+  // closed; requests to connect are rejected. Called on the engine's thread; cheap. Empty: always.
+  std::function<bool()> may_answer;
   // With a log: hands the sessions to checkpoints. Likewise.
   SessionSnapshots* session_snapshots = nullptr;
   // With a log: what STATS tells of it. Called on the engine's thread. Empty: nothing.
@@ -211,6 +215,7 @@ class Engine {
   void Handle(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
   void Refuse(PortState& state, const rdma::Event& event);
+  bool IsServing() const { return options_.may_answer == nullptr || options_.may_answer(); }
   bool Migrate(PortState& state, const rdma::Event& event);
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);

@@ -55,6 +55,7 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   if (!is_copied || !is_logged) return absl::nullopt;
   absl::optional<Answer> answer = Finish(tables, now);
   if (!answer.has_value()) retry_at_ = now + kPendingStep();
+  if (answer.has_value() && answer->is_void) return answer;
   // Another poller may have written the key since the release.
   const bool is_of_older_value = answer.has_value() &&
                                  answer->code() == absl::StatusCode::kFailedPrecondition &&

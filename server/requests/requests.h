@@ -52,6 +52,9 @@ struct Answer {
   // APPEND: nothing was done, since the value would be longer than kAppendAtOnceBytesMax and nothing
   // else is wrong. That is for LongAppend.
   bool is_for_later = false;
+  // A Commit has failed (WriteLog::Commit): what was decided may be durable or not. So this is neither
+  // sent nor remembered.
+  bool is_void = false;
   bool has_number = false;  // INCREMENT: `text` is that number
   int64_t number = 0;
   std::string text;        // a number, statistics, or what went wrong

@@ -88,6 +88,14 @@ absl::Status Tables::Clear(absl::FunctionRef<absl::Status()> between) {
   return MakeTables();
 }
 
+void Tables::DropPrepared() {
+  for (uint32_t i = 0; i < partitions(); ++i) {
+    const LockedTable table = Lock(i);
+    table->DropPrepared();
+    if (table.changes() != nullptr) table.changes()->DropPending();
+  }
+}
+
 index::Table::Stats Tables::stats() {
   std::vector<index::Table::Stats> parts;
   for (uint32_t i = 0; i < partitions(); ++i) parts.push_back(Lock(i)->stats());

@@ -184,6 +184,11 @@ class Tables {
   // thread holds no lock.
   void SetDecides(uint32_t partition, bool decides) { Lock(partition)->SetDecides(decides); }
 
+  // Drops what was decided in two steps and was not made: index::Table::DropPrepared of each partition,
+  // whose changes have nothing pending then. So a primary's tables become a backup's. REQUIRES: the
+  // engines of these tables are destroyed; this thread holds no lock; as PartitionChanges::DropPending.
+  void DropPrepared();
+
   // The clock of `options`, by which keys expire.
   absl::Time ServerTime() const { return options_.clock(); }
 

@@ -168,6 +168,12 @@ bool InTwoSteps(const TableAccess& tables) {
 
 namespace {
 
+Answer VoidAnswer(const absl::Status& failure) {
+  Answer answer = AnswerOf(failure);
+  answer.is_void = true;
+  return answer;
+}
+
 // Between the steps: releases the table, and holds it again once what was reported is durable. An
 // error is the engine's, whose next Commit has it too; no answer leaves. What was reported may be
 // durable nevertheless, so its keys stay pending until the server ends.
@@ -227,7 +233,7 @@ Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest
   if (!verdict.decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
   Report(*verdict.decision, {request.key, request.hash}, *table.changes());
   const absl::Status committed = CommitReleased(tables, table);
-  if (!committed.ok()) return AnswerOf(committed);
+  if (!committed.ok()) return VoidAnswer(committed);
   return Apply(*table, request, *verdict.decision, *table.changes(), now);
 }
 
@@ -277,7 +283,7 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     // As in CommitReleased, the key stays pending after an error.
     if (const absl::Status committed = tables.log()->Commit(); !committed.ok()) {
       space.Drop();
-      return AnswerOf(committed);
+      return VoidAnswer(committed);
     }
     return ApplyReserved(tables, space, key, *verdict->decision, now);
   }
@@ -315,7 +321,7 @@ Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_curso
       table->ListFlush(table_cursor, answer.body.version, kFlushKeysPerRequest);
   while (AnyPending(tables, changes, list.keys)) {
     table.Release();
-    if (absl::Status status = tables.log()->Commit(); !status.ok()) return AnswerOf(status);
+    if (absl::Status status = tables.log()->Commit(); !status.ok()) return VoidAnswer(status);
     absl::SleepFor(kPendingStep());
     table = tables.At(partition);
     list = table->ListFlush(table_cursor, answer.body.version, kFlushKeysPerRequest);
@@ -330,7 +336,7 @@ Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_curso
   }
   changes.OnResult(ResultOf(answer));
   const absl::Status committed = CommitReleased(tables, table);
-  if (!committed.ok()) return AnswerOf(committed);
+  if (!committed.ok()) return VoidAnswer(committed);
   for (const index::Flusher::Listed& one : list.keys)
     changes.EndPending(tables.HashOf(one.key).bits);
   table->FlushListed(list.keys, now);

@@ -82,6 +82,9 @@ class PartitionChanges : public index::Changes {
   virtual bool IsPending(uint64_t hash) const = 0;
   // The key's pending changes were made.
   virtual void EndPending(uint64_t hash) = 0;
+  // No pending change will be made here (Tables::DropPrepared). REQUIRES: what was reported of them is
+  // with another owner, which makes it or drops it.
+  virtual void DropPending() = 0;
 };
 
 // Thread rule: all methods may run on any threads.
@@ -101,7 +104,8 @@ class WriteLog {
   // it; nothing was changed), or the log has failed.
   virtual absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) = 0;
   // Returns when all changes reported before are as durable as the server promises. Errors: a write
-  // or sync failed. No answer may leave from then on, and the server has to end.
+  // or sync failed, and so do all later calls. No answer may leave from then on, nothing that was
+  // decided is made, and the engines have to end.
   virtual absl::Status Commit() = 0;
 
  protected:

@@ -41,6 +41,8 @@ absl::string_view NameOf(CloseReason reason) {
       return "unauthenticated";
     case CloseReason::kFailed:
       return "failed";
+    case CloseReason::kNotServing:
+      return "not_serving";
   }
   return "unknown";
 }

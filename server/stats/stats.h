@@ -30,8 +30,9 @@ enum class CloseReason {
   kStopping,         // the server ends
   kUnauthenticated,  // it did not prove that it has the key
   kFailed,           // the transport refused a call that the server needs for it
+  kNotServing,       // the server has no right to answer it (EngineOptions::may_answer)
 };
-inline constexpr size_t kCloseReasons = 9;
+inline constexpr size_t kCloseReasons = 10;
 absl::string_view NameOf(CloseReason reason);
 
 inline constexpr size_t kStatusCodes = 17;  // absl::StatusCode::kOk … kUnauthenticated

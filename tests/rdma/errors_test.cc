@@ -34,6 +34,8 @@ std::vector<ErrorCase> Cases() {
        "raise kvserver --connections-max"},
       {ShuttingDownError("shm:///x"), Reason::kShuttingDown, Code::kUnavailable, "shm:///x",
        "connect again"},
+      {NotServingError("shm:///x"), Reason::kNotServing, Code::kUnavailable, "shm:///x",
+       "the cluster's other servers"},
       {UnreachableError("rdma://h:1", "no route"), Reason::kUnreachable, Code::kUnavailable,
        "rdma://h:1: no route", "check the address"},
       {VersionMismatchError(1, 2), Reason::kVersionMismatch, Code::kFailedPrecondition, "version 1",
@@ -64,9 +66,11 @@ TEST(RdmaErrorsTest, ErrorsCarryCodeReasonObjectAndFix) {
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     seen.insert(c.reason);
   }
-  // All of a transport: authentication's begin at kAuthenticationFailed.
+  // All of a transport, without those of authentication.
   for (const ReasonRow& row : ReasonRows()) {
-    if (row.reason >= Reason::kNoDevice && row.reason < Reason::kAuthenticationFailed) {
+    const bool is_of_authentication =
+        row.reason >= Reason::kAuthenticationFailed && row.reason <= Reason::kServerUnproven;
+    if (row.reason >= Reason::kNoDevice && !is_of_authentication) {
       EXPECT_TRUE(seen.count(row.reason)) << row.text;
     }
   }

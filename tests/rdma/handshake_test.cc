@@ -107,6 +107,8 @@ TEST(HandshakeTest, ARejectionNeedsNoLimitsAndKeepsItsReason) {
   EXPECT_EQ(ReasonOf(RejectionError(*parsed, "shm:///x")), Reason::kRefused);
   rejection.reason = static_cast<uint16_t>(RejectReason::kShuttingDown);
   EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kShuttingDown);
+  rejection.reason = static_cast<uint16_t>(RejectReason::kNotServing);
+  EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kNotServing);
   for (const RejectReason reason :
        {RejectReason::kTooManyFromSource, RejectReason::kTooManyUnauthenticated,
         RejectReason::kSourceHoldsDescriptors}) {

@@ -223,7 +223,8 @@ TEST_P(TransportContract, ARejectionBringsItsReason) {
   const std::string uri = Listen(server);
   for (const auto& [reason, expected] :
        {std::pair(RejectReason::kTooManyConnections, Reason::kRefused),
-        std::pair(RejectReason::kShuttingDown, Reason::kShuttingDown)}) {
+        std::pair(RejectReason::kShuttingDown, Reason::kShuttingDown),
+        std::pair(RejectReason::kNotServing, Reason::kNotServing)}) {
     const Ids ids = Request(server, client, uri);
     server.transport().Reject(ids.server, reason);
     ASSERT_TRUE(Until({&server, &client}, [&] {

@@ -49,7 +49,8 @@ std::string WithTtl(std::string put_frame, uint64_t ttl_ns) {
 
 // --- The server ----------------------------------------------------------------------------------
 
-ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.network) {
+ServerHarness::ServerHarness(const HarnessOptions& options)
+    : options_(options), network_(options.network) {
   server_domain_ = network_.NewDomain("server");
   client_domain_ = network_.NewDomain("client");
   region_ = server_domain_->Allocate(options.region_bytes, Access::kRemoteRead).value();
@@ -63,6 +64,11 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   tables_ = Tables::Create({region_->data(), region_->size()}, options.partitions, table_options,
                            options.changes)
                 .value();
+  BeginEngines();
+}
+
+void ServerHarness::BeginEngines() {
+  const HarnessOptions& options = options_;
   EngineOptions engine_options;
   engine_options.incarnation = options.incarnation;
   engine_options.connections_max = options.connections_max;
@@ -71,6 +77,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.data_id = options.data_id;
   engine_options.write_log = options.write_log;
   engine_options.group_clock = options.group_clock;
+  engine_options.may_answer = options.may_answer;
   engine_options.session_begun = options.session_begun;
   engine_options.session_ended = options.session_ended;
   engine_options.admission = options.admission;

@@ -65,6 +65,7 @@ struct HarnessOptions {
   std::function<absl::Time()> group_clock;  // … that lets requests share syncs (EngineOptions)
   std::vector<PartitionChanges*> changes;   // … with the changes of each partition
   std::function<void(uint64_t)> session_begun, session_ended;
+  std::function<bool()> may_answer;  // as EngineOptions
   fake::NetworkOptions network;
 };
 
@@ -72,6 +73,11 @@ class ServerHarness {
  public:
   explicit ServerHarness(const HarnessOptions& options = {});
   ~ServerHarness();
+
+  // Destroys the engines, but not the tables: all connections break.
+  void EndEngines() { engines_.clear(); }
+  // New engines of the same tables, which listen. REQUIRES: there are none.
+  void BeginEngines();
 
   // One turn of the engine and of every client.
   bool Turn();
@@ -93,6 +99,8 @@ class ServerHarness {
   Engine& engine(size_t poller = 0) { return *engines_[poller]; }
   const Counters& counters(size_t poller = 0) const { return engines_[poller]->counters(); }
   Tables& tables() { return *tables_; }
+  // The tables' memory.
+  absl::Span<const std::byte> region() const { return {region_->data(), region_->size()}; }
   // The first table, the only one by default. One thread, so without a lock.
   index::Table& table() { return *tables_->Lock(0); }
   fake::Network& network() { return network_; }
@@ -112,6 +120,7 @@ class ServerHarness {
  private:
   friend class RawClient;
 
+  const HarnessOptions options_;
   fake::Network network_;
   std::unique_ptr<rdma::Domain> server_domain_, client_domain_;
   std::unique_ptr<rdma::Memory> region_, scratch_;

@@ -61,6 +61,7 @@ class SimulatedData::Recorder final : public server::PartitionChanges {
   void ContinuePending(uint64_t hash) override { changes_.ContinuePending(hash); }
   bool IsPending(uint64_t hash) const override { return changes_.IsPending(hash); }
   void EndPending(uint64_t hash) override { changes_.EndPending(hash); }
+  void DropPending() override { changes_.DropPending(); }
 
  private:
   void Note(Change change) {

@@ -142,6 +142,9 @@ void FakeTransport::Reject(ConnectionId id, RejectReason reason) {
       case RejectReason::kShuttingDown:
         status = rdma::ShuttingDownError(end->uri);
         break;
+      case RejectReason::kNotServing:
+        status = rdma::NotServingError(end->uri);
+        break;
       case RejectReason::kNone:
       case RejectReason::kVersionMismatch:
         status = absl::UnavailableError("rejected");

@@ -2,6 +2,8 @@
 // needs, so that making it cannot fail.
 //
 //   Prepare ──> Add: item, place, hidden item ──log──> Take ──> Apply…: uses or frees them
+//                                              │
+//                                              '─────> TakeAll ──> DropPrepared: frees them
 //
 //   item     begun, for a value that may need a new one
 //   place    a free overflow line, for a key that may be new. Other keys do not get it (Chains::Keep).
@@ -29,6 +31,7 @@ namespace osprey::index {
 struct PendingWrite {
   absl::optional<uint64_t> item;      // its offset
   absl::optional<ItemHeader> hidden;  // the header before
+  uint64_t hidden_at = 0;             // that item's offset, at which it stays
   bool has_place = false;
   bool was_evicted = false;  // the key, at last: so is what the write makes
 };
@@ -108,6 +111,15 @@ class PendingWrites {
     hidden_ -= write.hidden.has_value();
     writes_.erase(found);
     return write;
+  }
+  // Removes all of them, but not a replica's places.
+  std::vector<PendingWrite> TakeAll() {
+    std::vector<PendingWrite> all;
+    all.reserve(writes_.size());
+    for (const auto& [bits, write] : writes_) all.push_back(write);
+    writes_.clear();
+    places_ = hidden_ = 0;
+    return all;
   }
 
  private:

@@ -10,7 +10,9 @@ void Lifecycle::Close(CloseReason reason, absl::string_view detail) {
   if (closing()) return;
   state_ = State::kClosing;
   ++shared_.counters.connections_closed[static_cast<size_t>(reason)];
-  if (reason != CloseReason::kPeer && reason != CloseReason::kStopping) {
+  // Those that concern all clients at once are the server's to log.
+  const bool is_of_all = reason == CloseReason::kStopping || reason == CloseReason::kNotServing;
+  if (reason != CloseReason::kPeer && !is_of_all) {
     end_ = absl::StrCat("closed (", NameOf(reason), "): ", detail);
   }
   unfinished_ = true;

@@ -59,10 +59,22 @@ void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot
   SendReply(sequence, body, {}, now);
 }
 
-// What leaves may tell of anything that was executed before.
+// A server in a cluster answers only if it still has the right after it has looked at the data. Out of
+// line: other servers' frames should not pay for it.
+[[gnu::noinline]] absl::Status ReplyPort::MayAnswer() {
+  if (shared_.may_answer()) return absl::OkStatus();
+  lifecycle_.Close(CloseReason::kNotServing, "the server has no right to answer");
+  return absl::UnavailableError("");  // as of a connection that has just ended
+}
+
+// Each frame of the connection goes through here, whatever it is and however long it waited. It may tell
+// of anything that was executed before, so that is committed first.
 inline absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
   if (shared_.write_log != nullptr && !index::IsMutant(index::Mutant::kReplyBeforeCommit)) {
     if (absl::Status status = shared_.write_log->Commit(); !status.ok()) return status;
+  }
+  if (shared_.may_answer != nullptr) {
+    if (absl::Status status = MayAnswer(); !status.ok()) return status;
   }
   absl::Status status = transport_.Send(id_, pieces);
   if (!status.ok()) return status;

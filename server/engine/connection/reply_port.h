@@ -58,13 +58,15 @@ class ReplyPort {
   // Answers a request. While a table is held (Lifecycle::set_locked) the reply waits for Flush.
   // REQUIRES: the session is held, or the connection is closing.
   void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
-  // Likewise a write, whose answer the session remembers.
+  // Likewise a write, whose answer the session remembers. Nothing happens if the answer is void.
   void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
+    if (answer.is_void) return;
     session_->results.Remember(sequence, ResultOf(answer));
     Reply(sequence, answer, now);
   }
   // As AnswerWrite, of a part of a FLUSH.
   void AnswerFlush(uint64_t sequence, const Answer& answer, absl::Time now) {
+    if (answer.is_void) return;
     Result result = ResultOf(answer);
     result.slot_is_cursor = true;
     session_->results.Remember(sequence, result);
@@ -93,6 +95,7 @@ class ReplyPort {
   void LimitQueue();
   absl::Status SendSlice(const ReplyQueue::Slice& slice);
   absl::Status Send(absl::Span<const rdma::Bytes> pieces);
+  absl::Status MayAnswer();
 
   Shared& shared_;
   rdma::Transport& transport_;

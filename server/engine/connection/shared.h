@@ -73,6 +73,8 @@ struct Shared {
   std::function<void(absl::Time now)> publish_decided = nullptr;
   // Null: the server holds its data in memory only.
   WriteLog* write_log = nullptr;
+  // As EngineOptions; empty: always.
+  std::function<bool()> may_answer = nullptr;
   // Null: clients need not report their GETs.
   ClientGets* client_gets = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.

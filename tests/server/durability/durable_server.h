@@ -126,6 +126,7 @@ class DurableServer final : private PartitionChanges {
   void ContinuePending(uint64_t) override {}
   bool IsPending(uint64_t) const override { return false; }
   void EndPending(uint64_t) override {}
+  void DropPending() override {}
 
   absl::Time Now() const { return absl::FromUnixNanos(now_ns_); }
   void Append(wal::Entry entry);

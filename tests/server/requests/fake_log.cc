@@ -123,6 +123,7 @@ class FakeLog::Partition final : public PartitionChanges {
   void EndPending(uint64_t hash) override {
     EXPECT_EQ(pending_.erase(hash), 1u) << "no write of the key is pending";
   }
+  void DropPending() override { pending_.clear(); }
   size_t pending() const { return pending_.size(); }
 
  private:
