@@ -27,6 +27,13 @@ inline constexpr uint32_t kReplicasMax = 7;
 inline constexpr uint64_t kShardBytesMin = 1 << 20;
 inline constexpr uint64_t kShardBytesMax = uint64_t{1} << 44;
 
+// Into how many partitions each server of a cluster cuts a shard's memory. It is the same for all,
+// whatever their --pollers: replicas exchange groups of a partition's changes, and a copy is made
+// partition by partition.
+inline constexpr uint32_t kClusterPartitions = 8;
+// The longest value. A longer one is written in pieces, which groups of entries cannot have yet.
+inline constexpr uint64_t kClusterValueBytesMax = 1 << 20;
+
 struct ClusterRecord {
   uint32_t format = kClusterFormat;
   uint64_t id = 0;      // random, not 0: tells this cluster from others of its name
