@@ -78,24 +78,26 @@ DEFINE_string(
     "otherwise; all data is in memory [none: a server by itself]");
 DEFINE_string(server_id, "",
               "with --cluster, the name of this server, which no other has: a to z, 0 to 9 and - "
-              "[none]");
+              "[none: no cluster]");
 DEFINE_string(cluster_listen, "",
               "with --cluster, addresses at which the other servers connect, in the form of "
-              "--listen, and other ones [none]");
+              "--listen, and other ones [none: no cluster]");
 DEFINE_string(
     cluster_key_file, "",
     "with --cluster, file with the key of the servers, 32 B to 4 KiB, of mode 0600; other "
-    "than --auth-key-file; optional only if --cluster-listen is shm:// [none]");
+    "than --auth-key-file; needed unless --cluster-listen is shm:// alone [none: there the "
+    "socket's mode decides]");
 DEFINE_string(cluster_ca_file, "",
               "with etcds://, file with the certificates of the authority that signed etcd's, in "
               "PEM [none: the system's authorities]");
-DEFINE_string(cluster_certificate_file, "",
-              "with etcds://, file with this server's certificate for etcd, in PEM [none]");
+DEFINE_string(
+    cluster_certificate_file, "",
+    "with etcds://, file with this server's certificate for etcd, in PEM [none: it shows none]");
 DEFINE_string(cluster_certificate_key_file, "",
-              "with --cluster-certificate-file, file with its key, in PEM [none]");
-DEFINE_string(cluster_user, "", "with etcds://, the user at etcd [none]");
+              "with --cluster-certificate-file, file with its key, in PEM [none: no certificate]");
+DEFINE_string(cluster_user, "", "with etcds://, the user at etcd [none: no user]");
 DEFINE_string(cluster_password_file, "",
-              "with --cluster-user, file with the password, a line, of mode 0600 [none]");
+              "with --cluster-user, file with the password, a line, of mode 0600 [none: no user]");
 DEFINE_string(backup_timeout, "1s",
               "with --cluster, a primary may drop a backup that acknowledges nothing for so long; "
               "writes wait until then, 100ms to 1m [1s]");
