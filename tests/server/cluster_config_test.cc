@@ -9,9 +9,12 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/layout/layout.h"
+#include "index/writer/table.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/config.h"
 #include "tests/support/subprocess.h"
+#include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {
@@ -195,6 +198,15 @@ TEST_F(ClusterConfigTest, FlagsOfTlsAreNamedInTheirErrors) {
   EXPECT_THAT(mistake([](EtcdFlags& f) { f.user = "osprey"; }), StartsWith("--cluster-user: "));
   EXPECT_THAT(mistake([&](EtcdFlags& f) { f.password_file = key_file_; }),
               StartsWith("--cluster-password-file: "));
+}
+
+TEST_F(ClusterConfigTest, EveryMemoryOfAClusterIsAccepted) {
+  EXPECT_EQ(kShardBytesMin, kClusterPartitions * index::Table::RegionBytesMin());
+  EXPECT_EQ(kShardBytesMax, index::kRegionBytesMax);
+  for (const uint64_t bytes : {kShardBytesMin, kShardBytesMax}) {
+    flags_.memory = FormatSize(bytes);
+    EXPECT_EQ(Mistake(), "none");
+  }
 }
 
 TEST_F(ClusterConfigTest, TooLittleMemoryIsRefusedWithAFix) {
