@@ -259,6 +259,22 @@ TEST(KvcliEtcdTest, AnAbsentEtcdIsStatusThree) {
   }
 }
 
+TEST(KvcliEtcdTest, OverTlsFilesAreGivenByFlags) {
+  const TestCertificates certificates;
+  const EtcdCluster etcd(1, {}, &certificates);
+  EtcdUri uri = etcd.ClientOptions().uri;
+  uri.name = "secure";
+  const std::vector<std::string> create = {"cluster", "create", uri.ToString(), "--memory=64MiB"};
+  ExpectFailure(RunKvcli(create), 3, "check that it runs there, and the CA");
+  std::vector<std::string> with_files = create;
+  with_files.insert(with_files.end(),
+                    {"--cluster-ca-file=" + certificates.Path("ca.pem"),
+                     "--cluster-certificate-file=" + certificates.Path("client.pem"),
+                     "--cluster-certificate-key-file=" + certificates.Path("client.key")});
+  const ProgramResult result = RunKvcli(with_files);
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+}
+
 // The first answer is lost, and the second sending finds out what came of it.
 TEST(KvcliEtcdTest, AnUnknownOutcomeIsFoundOut) {
   EtcdCluster etcd;
