@@ -1,41 +1,20 @@
 #include "server/config.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "index/layout/layout.h"
 #include "index/layout/partitions.h"
 #include "index/writer/table.h"
+#include "server/cluster/configuration/cluster_record.h"
 #include "server/engine/pollers.h"
+#include "server/flag_parsing.h"
 #include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {
-
-absl::Status Wrong(absl::string_view flag, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", what));
-}
-
-absl::StatusOr<std::vector<rdma::Address>> ParseListen(absl::string_view text) {
-  std::vector<rdma::Address> addresses;
-  std::vector<std::string> seen;
-  for (absl::string_view uri : absl::StrSplit(text, ',')) {
-    absl::StatusOr<rdma::Address> address = rdma::ParseAddress(uri);
-    if (!address.ok()) return Wrong("listen", address.status().message());
-    const std::string normal = address->ToString();
-    // Port 0 requests any free port: twice means two ports.
-    const bool any_port = address->scheme == rdma::Address::Scheme::kRdma && address->port == 0;
-    if (!any_port && std::find(seen.begin(), seen.end(), normal) != seen.end()) {
-      return Wrong("listen",
-                   absl::StrCat(absl::CEscape(normal), " is given twice; name each address once"));
-    }
-    seen.push_back(normal);
-    addresses.push_back(*std::move(address));
-  }
-  return addresses;
-}
 
 absl::StatusOr<PollMode> ParsePoll(absl::string_view text) {
   for (PollMode mode : {PollMode::kBusy, PollMode::kAdaptive, PollMode::kEvent}) {
@@ -57,32 +36,6 @@ absl::StatusOr<DurabilityMode> ParseDurability(absl::string_view text) {
     if (text == NameOf(mode)) return mode;
   }
   return Wrong("durability", absl::StrCat("'", absl::CEscape(text), "' is none of async, sync"));
-}
-
-absl::StatusOr<absl::Duration> ParseTime(absl::string_view flag, absl::string_view text,
-                                         absl::Duration least, absl::Duration most) {
-  absl::Duration time;
-  if (!absl::ParseDuration(text, &time)) {
-    return Wrong(flag, absl::StrCat("'", absl::CEscape(text),
-                                    "' is no duration; write one such as 100ms, 2s or 1h30m"));
-  }
-  if (time < least || time > most) {
-    return Wrong(flag, absl::StrCat(text, " is out of range; write ", absl::FormatDuration(least),
-                                    " to ", absl::FormatDuration(most)));
-  }
-  return time;
-}
-
-absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view text, uint64_t least,
-                                    uint64_t most) {
-  const absl::StatusOr<uint64_t> bytes = ParseSize(text);
-  if (!bytes.ok()) return Wrong(flag, bytes.status().message());
-  if (*bytes < least)
-    return Wrong(flag, absl::StrCat(text, " is too small; it takes at least ", FormatSize(least)));
-  if (*bytes > most)
-    return Wrong(flag,
-                 absl::StrCat(text, " is too large; at most ", FormatSize(most), " can be used"));
-  return bytes;
 }
 
 // Octal digits, as for chmod. Without write permission no client can connect.
@@ -149,6 +102,61 @@ absl::Status ParseDataDir(const FlagValues& flags, Config& config) {
   return absl::OkStatus();
 }
 
+// Into how many partitions the memory is cut, and why.
+struct Division {
+  uint32_t partitions = 1;
+  bool is_cluster = false;
+  std::string cause;  // the flag
+};
+
+Division DivisionOf(const FlagValues& flags, uint32_t pollers) {
+  if (!flags.cluster.etcd.uri.empty()) return {kClusterPartitions, true, "--cluster"};
+  return {PartitionsFor(pollers), false, absl::StrCat("--pollers=", pollers)};
+}
+
+// REQUIRES: each partition of the memory has room for a table.
+absl::StatusOr<uint64_t> ParseValueMax(const FlagValues& flags, uint64_t memory,
+                                       const Division& division) {
+  const uint64_t partition_bytes = index::SpanOfPartition(memory, division.partitions, 0).bytes;
+  const uint64_t most = division.is_cluster ? kClusterValueBytesMax : index::kValueBytesMax;
+  if (flags.value_max.empty()) return std::min(partition_bytes, most);
+  const absl::StatusOr<uint64_t> bytes =
+      ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
+  if (!bytes.ok()) return bytes;
+  if (*bytes > most) {
+    return Wrong("value-max",
+                 absl::StrCat(flags.value_max,
+                              " is more than the servers of a cluster accept; write at most ",
+                              FormatSize(most)));
+  }
+  if (*bytes > partition_bytes && division.partitions > 1) {
+    return Wrong("value-max", absl::StrCat(flags.value_max, " is more than a value may have: ",
+                                           division.cause, " cuts --memory=", flags.memory,
+                                           " into parts of ", FormatSize(partition_bytes),
+                                           ", and a value lies in one; write less here, or ",
+                                           division.is_cluster ? "more there" : "fewer pollers"));
+  }
+  if (*bytes > memory) {
+    return Wrong("value-max", absl::StrCat(flags.value_max, " is more than --memory=", flags.memory,
+                                           "; raise that, or write less here"));
+  }
+  return bytes;
+}
+
+// Sets what --cluster and its companions say. `config` has all else.
+absl::Status ParseCluster(const FlagValues& flags, Config& config) {
+  if (flags.cluster.etcd.uri.empty()) return CheckNoCluster(flags.cluster);
+  if (!config.data_dir.empty()) {
+    return Wrong("data-dir",
+                 "a server with --cluster holds its data in memory only; leave one of them out");
+  }
+  absl::StatusOr<ClusterConfig> cluster =
+      MakeClusterConfig(flags.cluster, {config.listen, config.auth_key});
+  if (!cluster.ok()) return cluster.status();
+  config.cluster = *std::move(cluster);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::string_view NameOf(PollMode mode) {
@@ -174,7 +182,7 @@ absl::string_view NameOf(EvictMode mode) {
 }
 
 absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
-  const absl::StatusOr<std::vector<rdma::Address>> listen = ParseListen(flags.listen);
+  const absl::StatusOr<std::vector<rdma::Address>> listen = ParseAddresses("listen", flags.listen);
   if (!listen.ok()) return listen.status();
   const absl::StatusOr<uint64_t> memory =
       ParseBytes("memory", flags.memory, index::Table::RegionBytesMin(), index::kRegionBytesMax);
@@ -191,31 +199,19 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
                  absl::StrCat(flags.pollers, " is out of range; write 1 to ", kPollersMax));
   }
   const auto pollers = static_cast<uint32_t>(flags.pollers);
-  const uint32_t partitions = PartitionsFor(pollers);
+  const Division division = DivisionOf(flags, pollers);
+  const uint32_t partitions = division.partitions;
   const uint64_t partition_bytes = index::SpanOfPartition(*memory, partitions, 0).bytes;
   if (partition_bytes < index::Table::RegionBytesMin()) {
-    return Wrong("memory", absl::StrCat(flags.memory, " is too small for --pollers=", pollers,
-                                        ", which cuts it into ", partitions, " parts of at least ",
-                                        FormatSize(index::Table::RegionBytesMin()), "; write ",
-                                        FormatSize(partitions * index::Table::RegionBytesMin()),
-                                        " or more, or fewer pollers"));
+    return Wrong(
+        "memory",
+        absl::StrCat(flags.memory, " is too small for ", division.cause, ", which cuts it into ",
+                     partitions, " parts of at least ", FormatSize(index::Table::RegionBytesMin()),
+                     "; write ", FormatSize(partitions * index::Table::RegionBytesMin()),
+                     " or more", division.is_cluster ? "" : ", or fewer pollers"));
   }
-  const absl::StatusOr<uint64_t> value_max =
-      flags.value_max.empty()
-          ? std::min(partition_bytes, index::kValueBytesMax)
-          : ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
+  const absl::StatusOr<uint64_t> value_max = ParseValueMax(flags, *memory, division);
   if (!value_max.ok()) return value_max.status();
-  if (*value_max > partition_bytes && partitions > 1) {
-    return Wrong("value-max",
-                 absl::StrCat(flags.value_max, " is more than a value may have: --pollers=",
-                              pollers, " cuts --memory=", flags.memory, " into parts of ",
-                              FormatSize(partition_bytes),
-                              ", and a value lies in one; write less here, or fewer pollers"));
-  }
-  if (*value_max > *memory) {
-    return Wrong("value-max", absl::StrCat(flags.value_max, " is more than --memory=", flags.memory,
-                                           "; raise that, or write less here"));
-  }
   const absl::StatusOr<EvictMode> evict = ParseEvict(flags.evict);
   if (!evict.ok()) return evict.status();
   if (flags.connections_per_address_max < 0 ||
@@ -246,6 +242,7 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   config.pollers = pollers;
   config.partitions = partitions;
   config.metrics = *metrics;
+  if (absl::Status status = ParseCluster(flags, config); !status.ok()) return status;
   return config;
 }
 

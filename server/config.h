@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
+#include "server/cluster_config.h"
 #include "server/durability/durability_mode.h"
 #include "server/monitoring/http_address.h"
 
@@ -69,6 +70,7 @@ struct FlagValues {
   std::string log_memory = "64MiB";
   std::string checkpoint_log_bytes = "2GiB";
   std::string clock_jump_max = "24h";
+  ClusterFlags cluster = {};
 };
 
 struct Config {
@@ -83,7 +85,7 @@ struct Config {
   rdma::AuthKey::Pointer auth_key;         // null: no authentication
   mode_t socket_mode = 0600;
   uint32_t pollers = 1;
-  uint32_t partitions = 1;  // of the memory: PartitionsFor(pollers)
+  uint32_t partitions = 1;  // of the memory: PartitionsFor(pollers), or kClusterPartitions
   std::optional<HttpAddress> metrics;
   std::string data_dir;  // empty: in memory only; then the others have no meaning
   DurabilityMode durability = DurabilityMode::kAsync;
@@ -91,10 +93,12 @@ struct Config {
   uint64_t log_memory = 0;
   uint64_t checkpoint_log_bytes = 0;
   absl::Duration clock_jump_max;
+  std::optional<ClusterConfig> cluster;  // nothing: a server by itself
 };
 
-// Reads the key's file; otherwise depends on the flags alone. Errors: one line with the flag, the
-// mistake and the fix; INVALID_ARGUMENT, or those of AuthKey::FromFile.
+// Reads the keys' files, and those for etcd; otherwise depends on the flags alone. Errors: one line
+// with the flag, the mistake and the fix; INVALID_ARGUMENT, or those of AuthKey::FromFile and of
+// MakeClusterConfig.
 absl::StatusOr<Config> MakeConfig(const FlagValues& flags);
 
 }  // namespace osprey::server

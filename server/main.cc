@@ -71,6 +71,36 @@ DEFINE_string(checkpoint_log_bytes, "2GiB",
 DEFINE_string(clock_jump_max, "24h",
               "with --data-dir, by how much the machine's clock may be behind the last write; the "
               "start is refused if it is more, since keys would live longer [24h]");
+DEFINE_string(
+    cluster, "",
+    "etcd://HOST:2379[,HOST:2379]/NAME, or etcds:// for TLS: the server is one of the "
+    "cluster NAME (kvcli cluster create), serves while it is the primary, and is a backup "
+    "otherwise; all data is in memory [none: a server by itself]");
+DEFINE_string(server_id, "",
+              "with --cluster, the name of this server, which no other has: a to z, 0 to 9 and - "
+              "[none: no cluster]");
+DEFINE_string(cluster_listen, "",
+              "with --cluster, addresses at which the other servers connect, in the form of "
+              "--listen, and other ones [none: no cluster]");
+DEFINE_string(
+    cluster_key_file, "",
+    "with --cluster, file with the key of the servers, 32 B to 4 KiB, of mode 0600; other "
+    "than --auth-key-file; needed unless --cluster-listen is shm:// alone [none: there the "
+    "socket's mode decides]");
+DEFINE_string(cluster_ca_file, "",
+              "with etcds://, file with the certificates of the authority that signed etcd's, in "
+              "PEM [none: the system's authorities]");
+DEFINE_string(
+    cluster_certificate_file, "",
+    "with etcds://, file with this server's certificate for etcd, in PEM [none: it shows none]");
+DEFINE_string(cluster_certificate_key_file, "",
+              "with --cluster-certificate-file, file with its key, in PEM [none: no certificate]");
+DEFINE_string(cluster_user, "", "with etcds://, the user at etcd [none: no user]");
+DEFINE_string(cluster_password_file, "",
+              "with --cluster-user, file with the password, a line, of mode 0600 [none: no user]");
+DEFINE_string(backup_timeout, "1s",
+              "with --cluster, a primary may drop a backup that acknowledges nothing for so long; "
+              "writes wait until then, 100ms to 1m [1s]");
 DEFINE_string(memory_for, "",
               "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that such pairs fill to nine tenths, "
               "and end [none: serve]");
@@ -119,6 +149,21 @@ int PrintMemoryFor(absl::string_view text, int64_t pollers) {
   return 0;
 }
 
+ClusterFlags ClusterFlagsGiven() {
+  ClusterFlags flags;
+  flags.etcd = {FLAGS_cluster,
+                FLAGS_cluster_ca_file,
+                FLAGS_cluster_certificate_file,
+                FLAGS_cluster_certificate_key_file,
+                FLAGS_cluster_user,
+                FLAGS_cluster_password_file};
+  flags.server_id = FLAGS_server_id;
+  flags.listen = FLAGS_cluster_listen;
+  flags.key_file = FLAGS_cluster_key_file;
+  flags.backup_timeout = FLAGS_backup_timeout;
+  return flags;
+}
+
 int Main(int argc, char** argv) {
   const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(ArgumentsOf(argc, argv));
   if (!arguments.ok())
@@ -135,16 +180,20 @@ int Main(int argc, char** argv) {
     return Fail(kExitUsage, absl::StrCat("unexpected argument '", arguments->front(),
                                          "'; flags begin with --"));
   }
-  for (const char* const flag : {"auth_key_file", "metrics", "data_dir", "memory_for"}) {
+  for (const char* const flag :
+       {"auth_key_file", "metrics", "data_dir", "memory_for", "cluster", "server_id",
+        "cluster_listen", "cluster_key_file", "cluster_ca_file", "cluster_certificate_file",
+        "cluster_certificate_key_file", "cluster_user", "cluster_password_file"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
       return Fail(kExitUsage, status.message());
   }
   if (!FLAGS_memory_for.empty()) return PrintMemoryFor(FLAGS_memory_for, FLAGS_pollers);
-  const absl::StatusOr<Config> config = MakeConfig(
-      {FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
-       FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max, FLAGS_auth_key_file,
-       FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics, FLAGS_data_dir, FLAGS_durability,
-       FLAGS_durability_lag, FLAGS_log_memory, FLAGS_checkpoint_log_bytes, FLAGS_clock_jump_max});
+  const absl::StatusOr<Config> config =
+      MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
+                  FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,
+                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics,
+                  FLAGS_data_dir, FLAGS_durability, FLAGS_durability_lag, FLAGS_log_memory,
+                  FLAGS_checkpoint_log_bytes, FLAGS_clock_jump_max, ClusterFlagsGiven()});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

@@ -47,6 +47,8 @@
 namespace osprey::server {
 namespace {
 
+constexpr char kNoCluster[] = "--cluster: this kvserver cannot be in a cluster yet; leave it out";
+
 // --- The engine's inputs -------------------------------------------------------------------------
 
 // Returns a random number other than 0.
@@ -416,6 +418,7 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
 }  // namespace
 
 ServeResult Serve(Config config) {
+  if (config.cluster.has_value()) return {ServeExit::kFailed, absl::UnimplementedError(kNoCluster)};
   // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of
   // addresses for each new thread, those that exist because of clients among them.
   (void)mallopt(M_ARENA_MAX, static_cast<int>(config.pollers) + 1);

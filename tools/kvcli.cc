@@ -67,7 +67,22 @@ DEFINE_string(format, "",
 DEFINE_bool(resume, false, "export: continue an interrupted export");
 DEFINE_uint64(skip, 0, "import: skip the first N records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
-DEFINE_string(memory, "1GiB", "doctor: the --memory that kvserver will have");
+DEFINE_string(memory, "1GiB",
+              "doctor: the --memory that kvserver will have; cluster create: that of each server");
+DEFINE_uint64(replicas, 3, "cluster create: how many servers shall have a copy of each key");
+DEFINE_uint64(min_in_sync, 2,
+              "cluster create: with fewer copies in sync, writes are refused (of fewer than 3 "
+              "replicas: 1)");
+DEFINE_string(cluster_ca_file, "",
+              "cluster, with etcds://: file with the certificates of the authority that signed "
+              "etcd's, in PEM; else the system's authorities");
+DEFINE_string(cluster_certificate_file, "",
+              "cluster, with etcds://: file with a certificate for etcd, in PEM");
+DEFINE_string(cluster_certificate_key_file, "",
+              "cluster: file with the key of --cluster-certificate-file, in PEM");
+DEFINE_string(cluster_user, "", "cluster, with etcds://: the user at etcd");
+DEFINE_string(cluster_password_file, "",
+              "cluster: file with the password of --cluster-user, a line, of mode 0600");
 DEFINE_bool(yes, false, "flush: do not ask");
 DEFINE_uint64(size, 64, "latency: length of the values in bytes");
 DEFINE_uint64(count, 0, "latency: measure N of each");
@@ -116,6 +131,24 @@ absl::StatusOr<absl::Duration> ParseInterval(const std::string& text) {
 
 bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
+// Errors: INVALID_ARGUMENT: a flag that is given and empty.
+absl::StatusOr<ClusterCommandFlags> ClusterFlagsGiven() {
+  for (const char* flag :
+       {"cluster_ca_file", "cluster_certificate_file", "cluster_certificate_key_file",
+        "cluster_user", "cluster_password_file"}) {
+    if (absl::Status status = CheckNotEmpty(flag); !status.ok()) return status;
+  }
+  ClusterCommandFlags flags;
+  if (IsGiven("replicas")) flags.replicas = FLAGS_replicas;
+  if (IsGiven("min_in_sync")) flags.min_in_sync = FLAGS_min_in_sync;
+  flags.etcd.ca_file = FLAGS_cluster_ca_file;
+  flags.etcd.certificate_file = FLAGS_cluster_certificate_file;
+  flags.etcd.certificate_key_file = FLAGS_cluster_certificate_key_file;
+  flags.etcd.user = FLAGS_cluster_user;
+  flags.etcd.password_file = FLAGS_cluster_password_file;
+  return flags;
+}
+
 absl::StatusOr<CommandOptions> OptionsFromFlags() {
   CommandOptions options;
   options.if_absent = FLAGS_if_absent;
@@ -135,7 +168,7 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
   if (IsGiven("count")) options.count = FLAGS_count;
   if (IsGiven("duration")) options.duration = FLAGS_duration;
   if (IsGiven("peer")) options.doctor.peer = FLAGS_peer;
-  if (IsGiven("memory")) options.doctor.memory = FLAGS_memory;
+  if (IsGiven("memory")) options.memory = FLAGS_memory;
   if (IsGiven("r")) options.repeat = FLAGS_r;
   if (IsGiven("i")) {
     const absl::StatusOr<absl::Duration> interval = ParseInterval(FLAGS_i);
@@ -147,6 +180,9 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
   if (IsGiven("device")) options.doctor.device = FLAGS_device;
   if (IsGiven("ib_port")) options.doctor.ib_port = FLAGS_ib_port;
   if (IsGiven("gid_index")) options.doctor.gid_index = FLAGS_gid_index;
+  absl::StatusOr<ClusterCommandFlags> cluster = ClusterFlagsGiven();
+  if (!cluster.ok()) return cluster.status();
+  options.cluster = *std::move(cluster);
   return options;
 }
 

@@ -121,9 +121,14 @@ CommandOptions TakeOptions(fuzz::Input& input) {
   options.duration = text();
   if (input.OneIn(4)) {
     options.doctor.peer = text();
-    options.doctor.memory = text();
+    options.memory = text();
     options.doctor.self_test = text();
     options.doctor.bind = text();
+  }
+  if (input.OneIn(4)) {
+    options.cluster.replicas = number();
+    options.cluster.min_in_sync = number();
+    options.cluster.etcd.user = text().value_or("");
   }
   if (input.OneIn(6)) options.repeat = static_cast<int64_t>(input.Number());
   return options;

@@ -137,6 +137,11 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<std::string>{"--metrics: it is given and empty", "--metrics="},
         std::vector<std::string>{"--auth-key-file: key file /no/such", "--auth-key-file=/no/such"},
         std::vector<std::string>{"--auth-key-file: it is given and empty", "--auth-key-file="},
+        std::vector<std::string>{"--cluster: 'http://x' does not begin", "--cluster=http://x"},
+        std::vector<std::string>{"--cluster: it is given and empty", "--cluster="},
+        std::vector<std::string>{"--server-id: it has a meaning only", "--server-id=a"},
+        std::vector<std::string>{"--data-dir: a server with --cluster holds", "--data-dir=/no/such",
+                                 "--cluster=etcd://h/a"},
         std::vector<std::string>{"unknown flag --memroy", "--memroy=1GiB"},
         std::vector<std::string>{"argument 'start'", "start"}));
 

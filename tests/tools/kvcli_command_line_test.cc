@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/server/cluster/etcd/etcd_process.h"
 #include "tests/support/subprocess.h"
 #include "tests/tools/kvcli_fixture.h"
 
@@ -209,9 +210,17 @@ TEST_F(KvcliTest, HelpOfACommandIsPrintedWhereverItIsAskedFor) {
   ExpectUsageError(Bare({"-h", "10.0.0.7", "get", "x"}), "--server=rdma://HOST");
 }
 
+// Of a cluster in `etcd`.
+std::string UriOf(const EtcdCluster& etcd) {
+  EtcdUri uri = etcd.ClientOptions().uri;
+  uri.name = "shop";
+  return uri.ToString();
+}
+
 TEST_F(KvcliTest, TheExampleOfEveryCommandDoesWhatItSays) {
   const Json commands = Json::parse(Bare({"help", "--json"}).out);
   ASSERT_GE(commands.size(), 20u);
+  const EtcdCluster etcd;
   for (const Json& command : commands) {
     const auto name = command["command"].get<std::string>();
     // The state that an example needs, independent of earlier ones; and no longer than necessary.
@@ -220,7 +229,8 @@ TEST_F(KvcliTest, TheExampleOfEveryCommandDoesWhatItSays) {
                                                   {"-i 2", "-i 0.01"},
                                                   {"--duration=10", "--duration=0.1"},
                                                   {"/var/lib/osprey/data", "data"},
-                                                  {"/backup/osprey", "copy"}});
+                                                  {"/backup/osprey", "copy"},
+                                                  {"etcd://10.0.0.1:2379/shop", UriOf(etcd)}});
     const ProgramResult result = RunProgram(
         {"bash", "-c",
          absl::StrCat(
@@ -254,6 +264,7 @@ TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
   const std::string file = absl::StrCat(directory_, "/all.jsonl");
   const std::string data = absl::StrCat(directory_, "/written");
   ASSERT_EQ(RunProgram({"tests/tools/write_data_directory", data, "30"}).exit_status, 0);
+  const EtcdCluster etcd;
   // In this order; and a field of the last line of each.
   const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
       {{"put", "planet", "saturn"}, "version"},
@@ -282,6 +293,8 @@ TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
       {{"log", "verify", data}, "last_record"},
       {{"log", "dump", data}, "record"},
       {{"backup", data, absl::StrCat(directory_, "/copied")}, "last_record"},
+      {{"cluster", "create", UriOf(etcd), "--memory=64MiB"}, "id"},
+      {{"cluster", "status", UriOf(etcd)}, "shards"},
       {{"help", "put"}, "example"},
       {{"help"}, ""},
       {{"flush"}, "deleted"}};

@@ -11,6 +11,7 @@
 #include "tools/cli/commands/run.h"
 #include "tools/common/flags.h"
 #include "tools/common/server_uri.h"
+#include "tools/common/size_flag.h"
 
 namespace osprey {
 namespace {
@@ -49,12 +50,19 @@ unsigned GivenFlags(const CommandOptions& options) {
   add(options.count.has_value(), kSamples);
   add(options.duration.has_value(), kDuration);
   add(options.doctor.peer.has_value(), kPeer);
-  add(options.doctor.memory.has_value(), kMemory);
+  add(options.memory.has_value(), kMemory);
   add(options.doctor.self_test.has_value(), kSelfTest);
   add(options.doctor.bind.has_value(), kBind);
   add(options.doctor.device.has_value(), kDevice);
   add(options.doctor.ib_port.has_value(), kIbPort);
   add(options.doctor.gid_index.has_value(), kGidIndex);
+  add(options.cluster.replicas.has_value(), kReplicas);
+  add(options.cluster.min_in_sync.has_value(), kMinInSync);
+  add(!options.cluster.etcd.ca_file.empty(), kCaFile);
+  add(!options.cluster.etcd.certificate_file.empty(), kCertificateFile);
+  add(!options.cluster.etcd.certificate_key_file.empty(), kCertificateKeyFile);
+  add(!options.cluster.etcd.user.empty(), kUser);
+  add(!options.cluster.etcd.password_file.empty(), kPasswordFile);
   return given;
 }
 
@@ -81,7 +89,14 @@ absl::Status CheckValues(const Command& command, Arguments arguments,
   const bool again = options.repeat.value_or(1) != 1;
   if (again && !options.literal && std::count(arguments.begin(), arguments.end(), "-") > 0)
     return absl::InvalidArgumentError("-r: standard input (-) can be read only once");
-  return CheckDoctorFlags(options.doctor);
+  if (options.memory.has_value()) {
+    const absl::StatusOr<uint64_t> size = server::ParseSize(*options.memory);
+    if (!size.ok())
+      return absl::InvalidArgumentError(absl::StrCat("--memory: ", size.status().message()));
+    if (*size == 0)
+      return absl::InvalidArgumentError("--memory=0 is no table; write what kvserver gets");
+  }
+  return CheckDoctorFlags(options);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
+#include "server/cluster/etcd/etcd_flags.h"
 #include "tools/common/exit_status.h"
 #include "tools/terminal/output.h"
 
@@ -27,13 +28,19 @@ namespace osprey {
 // The flags of doctor, as given.
 struct DoctorFlags {
   std::optional<std::string> peer = std::nullopt;
-  std::optional<std::string> memory = std::nullopt;
   // "here", "serve", or the other host's HOST[:PORT].
   std::optional<std::string> self_test = std::nullopt;
   std::optional<std::string> bind = std::nullopt;  // HOST[:PORT]
   std::optional<std::string> device = std::nullopt;
   std::optional<int> ib_port = std::nullopt;
   std::optional<int> gid_index = std::nullopt;
+};
+
+// The flags of cluster, as given.
+struct ClusterCommandFlags {
+  std::optional<uint64_t> replicas = std::nullopt;
+  std::optional<uint64_t> min_in_sync = std::nullopt;
+  EtcdFlags etcd = {};  // without its URI, which is an argument
 };
 
 // The flags of single commands, as given.
@@ -54,7 +61,9 @@ struct CommandOptions {
   std::optional<uint64_t> size = std::nullopt;
   std::optional<uint64_t> count = std::nullopt;
   std::optional<std::string> duration = std::nullopt;
+  std::optional<std::string> memory = std::nullopt;
   DoctorFlags doctor = {};
+  ClusterCommandFlags cluster = {};
   // For any command: the number of runs (-1: until it is interrupted), and the time in between.
   std::optional<int64_t> repeat = std::nullopt;
   std::optional<absl::Duration> interval = std::nullopt;
@@ -107,6 +116,13 @@ enum CommandFlag : unsigned {
   kIbPort = 1048576,
   kGidIndex = 2097152,
   kLiteral = 4194304,
+  kReplicas = 8388608,
+  kMinInSync = 16777216,
+  kCaFile = 33554432,
+  kCertificateFile = 67108864,
+  kCertificateKeyFile = 134217728,
+  kUser = 268435456,
+  kPasswordFile = 536870912,
 };
 
 // The spelling of a CommandFlag.

@@ -278,6 +278,18 @@ constexpr Command kCommands[] = {
      .flags = kNoFlags,
      .check = CheckBackup,
      .run = RunBackup},
+    {.name = "cluster",
+     .arguments = "create|status ETCD_URI",
+     .summary = "create: make a cluster, which servers with --cluster=ETCD_URI join: --memory=SIZE "
+                "--replicas=N --min-in-sync=N; status: print its servers, and which have all data",
+     .example = "cluster create etcd://10.0.0.1:2379/shop --memory=4GiB",
+     .arguments_min = 2,
+     .arguments_max = 2,
+     .needs_server = false,
+     .flags = kMemory | kReplicas | kMinInSync | kCaFile | kCertificateFile | kCertificateKeyFile |
+              kUser | kPasswordFile,
+     .check = CheckCluster,
+     .run = RunCluster},
     {.name = "help",
      .arguments = "[COMMAND]",
      .summary = "print this text",
@@ -314,6 +326,13 @@ constexpr FlagName kFlagNames[] = {
     {kDevice, "--device", "NAME"},
     {kIbPort, "--ib-port", "N"},
     {kGidIndex, "--gid-index", "N"},
+    {kReplicas, "--replicas", "N"},
+    {kMinInSync, "--min-in-sync", "N"},
+    {kCaFile, "--cluster-ca-file", "FILE"},
+    {kCertificateFile, "--cluster-certificate-file", "FILE"},
+    {kCertificateKeyFile, "--cluster-certificate-key-file", "FILE"},
+    {kUser, "--cluster-user", "NAME"},
+    {kPasswordFile, "--cluster-password-file", "FILE"},
 };
 
 // Names of commands elsewhere, above all in redis-cli, and the equivalent here.

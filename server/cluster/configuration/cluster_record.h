@@ -23,9 +23,18 @@ inline constexpr size_t kClusterRecordBytesMax = 4 << 10;
 // Of all records of a cluster. It is raised by changes that an older program cannot read.
 inline constexpr uint32_t kClusterFormat = 1;
 inline constexpr uint32_t kReplicasMax = 7;
-// Memory of one shard. The least has room for a partition of the index and a few items.
-inline constexpr uint64_t kShardBytesMin = 1 << 20;
-inline constexpr uint64_t kShardBytesMax = uint64_t{1} << 44;
+
+// Into how many partitions each server of a cluster cuts a shard's memory. It is the same for all,
+// whatever their --pollers: replicas exchange groups of a partition's changes, and a copy is made
+// partition by partition.
+inline constexpr uint32_t kClusterPartitions = 8;
+// The longest value. A longer one is written in pieces, which groups of entries cannot have yet.
+inline constexpr uint64_t kClusterValueBytesMax = 1 << 20;
+
+// Memory of one shard: from the least that a server can cut into its partitions, to the longest
+// region.
+inline constexpr uint64_t kShardBytesMin = kClusterPartitions * (256 << 10);
+inline constexpr uint64_t kShardBytesMax = uint64_t{1} << 41;
 
 struct ClusterRecord {
   uint32_t format = kClusterFormat;

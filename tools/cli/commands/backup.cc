@@ -3,7 +3,6 @@
 #include "server/wal/backup.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,15 +27,6 @@ namespace osprey {
 namespace {
 
 namespace wal = server::wal;
-
-// 64 random bits, never 0.
-uint64_t DrawWord() {
-  uint64_t word = 0;
-  // Reads of this size are complete once the kernel's generator has started.
-  while (getrandom(&word, sizeof(word), 0) != sizeof(word) || word == 0) {
-  }
-  return word;
-}
 
 // A copy within the directory would be copied by the next one.
 absl::Status CheckIsOutside(const std::string& from, const std::string& to) {

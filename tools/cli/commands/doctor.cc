@@ -75,10 +75,11 @@ void TrySoftRoce(std::vector<Finding>& findings) {
   }
 }
 
-ExitStatus RunChecks(CommandContext& context, const DoctorFlags& flags) {
+ExitStatus RunChecks(CommandContext& context) {
   doctor::CheckOptions options;
   options.server = context.server;
-  if (flags.memory.has_value()) options.memory_bytes = *server::ParseSize(*flags.memory);
+  if (context.options.memory.has_value())
+    options.memory_bytes = *server::ParseSize(*context.options.memory);
   std::vector<Finding> findings = CheckMachine(doctor::ThisMachine(), options);
   if (WorstOf(findings) != doctor::Outcome::kFail) TrySoftRoce(findings);
   PrintFindings(*context.out, findings);
@@ -178,18 +179,12 @@ ExitStatus ExitStatusOf(doctor::Outcome worst) {
   return ExitStatus::kFailed;
 }
 
-absl::Status CheckDoctorFlags(const DoctorFlags& flags) {
+absl::Status CheckDoctorFlags(const CommandOptions& options) {
+  const DoctorFlags& flags = options.doctor;
   if (flags.peer.has_value()) {
     const absl::StatusOr<rdma::Address> peer = rdma::ParseAddress(*flags.peer);
     if (!peer.ok())
       return absl::InvalidArgumentError(absl::StrCat("--peer: ", peer.status().message()));
-  }
-  if (flags.memory.has_value()) {
-    const absl::StatusOr<uint64_t> size = server::ParseSize(*flags.memory);
-    if (!size.ok())
-      return absl::InvalidArgumentError(absl::StrCat("--memory: ", size.status().message()));
-    if (*size == 0)
-      return absl::InvalidArgumentError("--memory=0 is no table; write what kvserver gets");
   }
   const bool about_self_test = flags.bind.has_value() || flags.device.has_value() ||
                                flags.ib_port.has_value() || flags.gid_index.has_value();
@@ -200,7 +195,7 @@ absl::Status CheckDoctorFlags(const DoctorFlags& flags) {
     }
     return absl::OkStatus();
   }
-  if (flags.peer.has_value() || flags.memory.has_value())
+  if (flags.peer.has_value() || options.memory.has_value())
     return absl::InvalidArgumentError("--self-test stands without --peer and --memory");
   if (flags.self_test->empty()) {
     return absl::InvalidArgumentError(
@@ -224,7 +219,7 @@ ExitStatus RunDoctor(CommandContext& context, Arguments /*arguments*/) {
   const DoctorFlags& flags = context.options.doctor;
   if (flags.self_test.has_value()) return RunSelfTest(context, flags);
   if (flags.peer.has_value()) return RunPeer(context, *flags.peer);
-  return RunChecks(context, flags);
+  return RunChecks(context);
 }
 
 }  // namespace osprey

@@ -45,9 +45,13 @@ ExitStatus RunPing(CommandContext& context, Arguments arguments);
 ExitStatus RunStats(CommandContext& context, Arguments arguments);
 ExitStatus RunHelp(CommandContext& context, Arguments arguments);
 
-// log.cc, backup.cc
+// log.cc, backup.cc, cluster.cc
 ExitStatus RunLog(CommandContext& context, Arguments arguments);
 ExitStatus RunBackup(CommandContext& context, Arguments arguments);
+ExitStatus RunCluster(CommandContext& context, Arguments arguments);
+
+// 64 random bits, never 0.
+uint64_t DrawWord();
 
 // Splits a list of "name=value" with `separator` between them.
 std::vector<std::pair<std::string, std::string>> SplitPairs(absl::string_view text, char separator);
@@ -64,6 +68,7 @@ absl::Status CheckPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLog(Arguments arguments, const CommandOptions& options);
 absl::Status CheckBackup(Arguments arguments, const CommandOptions& options);
+absl::Status CheckCluster(Arguments arguments, const CommandOptions& options);
 absl::Status CheckIncrement(Arguments arguments, const CommandOptions& options);
 absl::Status CheckExpire(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLatency(Arguments arguments, const CommandOptions& options);
@@ -84,7 +89,7 @@ ExitStatus RunFlush(CommandContext& context, Arguments arguments);
 // doctor.cc
 ExitStatus RunDoctor(CommandContext& context, Arguments arguments);
 // Errors: INVALID_ARGUMENT.
-absl::Status CheckDoctorFlags(const DoctorFlags& flags);
+absl::Status CheckDoctorFlags(const CommandOptions& options);
 
 // `word` quoted for a shell, on one line for any contents (bash alone accepts the form of a line
 // end).

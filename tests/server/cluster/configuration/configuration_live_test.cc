@@ -85,7 +85,7 @@ class ConfigurationLiveTest : public ::testing::Test {
  protected:
   ConfigurationLiveTest() {
     const TransactionResult result = cluster_.NewClient()->Execute(
-        CreateCluster(kKeys, {1, kId, 64, 3, 2, 1, 1 << 20}), kTimeout);
+        CreateCluster(kKeys, {1, kId, 64, 3, 2, 1, kShardBytesMin}), kTimeout);
     EXPECT_EQ(result.outcome, TransactionOutcome::kApplied) << result.status;
   }
 
@@ -95,7 +95,7 @@ class ConfigurationLiveTest : public ::testing::Test {
 TEST_F(ConfigurationLiveTest, AClusterIsCreatedOnce) {
   const auto store = cluster_.NewClient();
   const TransactionResult again =
-      store->Execute(CreateCluster(kKeys, {1, kId + 1, 64, 3, 2, 1, 1 << 20}), kTimeout);
+      store->Execute(CreateCluster(kKeys, {1, kId + 1, 64, 3, 2, 1, kShardBytesMin}), kTimeout);
   ASSERT_EQ(again.outcome, TransactionOutcome::kRefused) << again.status;
   ASSERT_THAT(again.results, SizeIs(2));
   ASSERT_THAT(again.results[0].keys, SizeIs(1));

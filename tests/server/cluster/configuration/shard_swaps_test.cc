@@ -34,7 +34,7 @@ TransactionResult Answer(TransactionOutcome outcome) {
 class SwapsTest : public ::testing::Test {
  protected:
   SwapsTest() {
-    EXPECT_EQ(store_.Execute(CreateCluster(keys_, {1, 1, 64, 3, 2, 1, 1 << 20})).outcome,
+    EXPECT_EQ(store_.Execute(CreateCluster(keys_, {1, 1, 64, 3, 2, 1, kShardBytesMin})).outcome,
               TransactionOutcome::kApplied);
     for (const char* id : {"a", "b", "c", "d"}) BeginServer(id);
   }

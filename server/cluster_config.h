@@ -1,0 +1,55 @@
+// kvserver's flags as a server of a cluster: they are given together, or not at all.
+
+#ifndef OSPREY_SERVER_CLUSTER_CONFIG_H_
+#define OSPREY_SERVER_CLUSTER_CONFIG_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "rdma/address.h"
+#include "rdma/authentication.h"
+#include "server/cluster/etcd/etcd_flags.h"
+#include "server/cluster/etcd/etcd_options.h"
+
+namespace osprey::server {
+
+// As given; empty: not given.
+struct ClusterFlags {
+  EtcdFlags etcd = {};  // its URI is --cluster
+  std::string server_id = "";
+  std::string listen = "";
+  std::string key_file = "";
+  std::string backup_timeout = "1s";
+};
+
+struct ClusterConfig {
+  EtcdOptions etcd;                   // checked; its URI has the cluster's name
+  std::string server_id;              // IsServerId
+  std::vector<rdma::Address> listen;  // for other servers; at least one, each with a port
+  rdma::AuthKey::Pointer key;         // null only if all of `listen` is shm://
+  // A backup that acknowledges nothing for so long may be dropped.
+  absl::Duration backup_timeout;
+};
+
+// The rest of the configuration, which a cluster's part has to fit.
+struct ServedConfig {
+  absl::Span<const rdma::Address> listen;  // for clients
+  rdma::AuthKey::Pointer auth_key;         // the clients'; null: none
+};
+
+// REQUIRES: --cluster is given. Reads the files that the flags name. Errors: one line with the flag,
+// the mistake and the fix; INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, or those of
+// AuthKey::FromFile.
+absl::StatusOr<ClusterConfig> MakeClusterConfig(const ClusterFlags& flags,
+                                                const ServedConfig& served);
+
+// Without --cluster no other flag of a cluster is given. Errors: INVALID_ARGUMENT, with the flag.
+absl::Status CheckNoCluster(const ClusterFlags& flags);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CLUSTER_CONFIG_H_

@@ -1,0 +1,226 @@
+// kvserver's flags as a server of a cluster.
+
+#include "server/cluster_config.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "index/layout/layout.h"
+#include "index/writer/table.h"
+#include "server/cluster/configuration/cluster_record.h"
+#include "server/config.h"
+#include "tests/support/subprocess.h"
+#include "tools/common/size_flag.h"
+
+namespace osprey::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ClusterConfigTest : public testing::Test {
+ protected:
+  ClusterConfigTest() {
+    WriteFile(key_file_, std::string(32, 'k'));
+    flags_.listen = "rdma://10.0.0.7:7411,shm:///run/osprey.sock";
+    flags_.memory = "64MiB";
+    flags_.poll = "adaptive";
+    flags_.connections_max = 100;
+    flags_.evict = "none";
+    flags_.cluster.etcd.uri = "etcd://10.0.0.1:2379,10.0.0.2:2379/shop";
+    flags_.cluster.server_id = "a";
+    flags_.cluster.listen = "rdma://10.0.0.7:7471,shm:///run/osprey-cluster.sock";
+    flags_.cluster.key_file = key_file_;
+  }
+
+  static void WriteFile(const std::string& path, const std::string& content) {
+    std::ofstream(path) << content;
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  }
+
+  std::string Mistake() const {
+    const absl::StatusOr<Config> config = MakeConfig(flags_);
+    return config.ok() ? "none" : std::string(config.status().message());
+  }
+
+  const std::string directory_ = NewTemporaryDirectory();
+  const std::string key_file_ = directory_ + "/key";
+  FlagValues flags_;
+};
+
+TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
+  flags_.cluster.backup_timeout = "250ms";
+  const absl::StatusOr<Config> config = MakeConfig(flags_);
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_TRUE(config->cluster.has_value());
+  const ClusterConfig& cluster = *config->cluster;
+  EXPECT_EQ(cluster.etcd.uri.name, "shop");
+  EXPECT_EQ(cluster.etcd.uri.endpoints.size(), 2);
+  EXPECT_EQ(cluster.server_id, "a");
+  ASSERT_EQ(cluster.listen.size(), 2);
+  EXPECT_EQ(cluster.listen[0].port, 7471);
+  EXPECT_EQ(cluster.listen[1].path, "/run/osprey-cluster.sock");
+  ASSERT_NE(cluster.key, nullptr);
+  EXPECT_EQ(cluster.key->size(), 32);
+  EXPECT_EQ(cluster.backup_timeout, absl::Milliseconds(250));
+}
+
+TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
+  const absl::StatusOr<Config> config = MakeConfig(flags_);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->value_bytes_max, uint64_t{1} << 20);
+  EXPECT_EQ(config->partitions, kClusterPartitions);
+  EXPECT_EQ(config->cluster->backup_timeout, absl::Seconds(1));
+}
+
+TEST_F(ClusterConfigTest, PartitionsDoNotDependOnPollers) {
+  for (const int64_t pollers : {1, 2, 3, 64}) {
+    flags_.pollers = pollers;
+    const absl::StatusOr<Config> config = MakeConfig(flags_);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->partitions, kClusterPartitions);
+  }
+}
+
+TEST_F(ClusterConfigTest, WithoutAClusterThereIsNone) {
+  flags_.cluster = {};
+  const absl::StatusOr<Config> config = MakeConfig(flags_);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->cluster.has_value());
+  EXPECT_EQ(config->partitions, 1);
+  EXPECT_EQ(config->value_bytes_max, uint64_t{64} << 20);
+}
+
+TEST_F(ClusterConfigTest, FlagsWithoutAClusterAreRefused) {
+  const auto refused = [&](const std::string& flag, auto change) {
+    flags_.cluster = {};
+    change(flags_.cluster);
+    EXPECT_EQ(Mistake(), "--" + flag +
+                             ": it has a meaning only with --cluster; name the cluster, as "
+                             "--cluster=etcd://HOST:2379/NAME, or leave it out");
+  };
+  refused("server-id", [](ClusterFlags& f) { f.server_id = "a"; });
+  refused("cluster-listen", [](ClusterFlags& f) { f.listen = "shm:///run/c"; });
+  refused("cluster-key-file", [](ClusterFlags& f) { f.key_file = "/key"; });
+  refused("cluster-ca-file", [](ClusterFlags& f) { f.etcd.ca_file = "/ca"; });
+  refused("cluster-certificate-file", [](ClusterFlags& f) { f.etcd.certificate_file = "/c"; });
+  refused("cluster-certificate-key-file",
+          [](ClusterFlags& f) { f.etcd.certificate_key_file = "/k"; });
+  refused("cluster-user", [](ClusterFlags& f) { f.etcd.user = "u"; });
+  refused("cluster-password-file", [](ClusterFlags& f) { f.etcd.password_file = "/p"; });
+}
+
+TEST_F(ClusterConfigTest, EachWrongFlagIsNamed) {
+  const FlagValues good = flags_;
+  const auto refused = [&](const std::string& flag, const std::string& what, auto change) {
+    flags_ = good;
+    change(flags_);
+    EXPECT_THAT(Mistake(), StartsWith("--" + flag + ": "));
+    EXPECT_THAT(Mistake(), HasSubstr(what));
+  };
+  refused("cluster", "does not begin with etcd://",
+          [](FlagValues& f) { f.cluster.etcd.uri = "http://h/a"; });
+  refused("cluster", "lacks the cluster's name",
+          [](FlagValues& f) { f.cluster.etcd.uri = "etcd://h:2379"; });
+  refused("cluster-ca-file", "write etcds:// for TLS",
+          [&](FlagValues& f) { f.cluster.etcd.ca_file = key_file_; });
+  refused("server-id", "--cluster needs it", [](FlagValues& f) { f.cluster.server_id = ""; });
+  for (const std::string& id : {std::string("A"), std::string("a b"), std::string(64, 'a')})
+    refused("server-id", "1 to 63 of", [&id](FlagValues& f) { f.cluster.server_id = id; });
+  refused("listen", "has port 0", [](FlagValues& f) { f.listen = "rdma://10.0.0.7:0"; });
+  refused("cluster-listen", "--cluster needs an address",
+          [](FlagValues& f) { f.cluster.listen = ""; });
+  refused("cluster-listen", "given twice",
+          [](FlagValues& f) { f.cluster.listen = "shm:///a,shm:///a"; });
+  refused("cluster-listen", "write it as", [](FlagValues& f) { f.cluster.listen = "tcp://h"; });
+  refused("cluster-listen", "has port 0",
+          [](FlagValues& f) { f.cluster.listen = "rdma://10.0.0.7:0"; });
+  for (const char* any : {"rdma://0.0.0.0:7471", "rdma://[::]:7471"})
+    refused("cluster-listen", "other servers can connect to",
+            [any](FlagValues& f) { f.cluster.listen = any; });
+  for (const char* taken : {"rdma://10.0.0.7:7411", "rdma://10.0.0.7", "shm:///run/osprey.sock"})
+    refused("cluster-listen", "is an address of --listen, too",
+            [taken](FlagValues& f) { f.cluster.listen = taken; });
+  refused("cluster-listen", "is an address of --listen, too", [](FlagValues& f) {
+    f.listen = "rdma://0.0.0.0:7471";
+    f.cluster.listen = "rdma://10.0.0.7:7471";
+  });
+  refused("cluster-key-file", "a --cluster-listen of rdma:// needs it",
+          [](FlagValues& f) { f.cluster.key_file = ""; });
+  refused("cluster-key-file", "cannot be opened",
+          [&](FlagValues& f) { f.cluster.key_file = key_file_ + "-none"; });
+  refused("cluster-key-file", "the key of --auth-key-file",
+          [&](FlagValues& f) { f.auth_key_file = key_file_; });
+  for (const char* time : {"", "1", "99ms", "61s", "inf"})
+    refused("backup-timeout", "", [time](FlagValues& f) { f.cluster.backup_timeout = time; });
+  refused("data-dir", "in memory only", [](FlagValues& f) { f.data_dir = "/data"; });
+  refused("value-max", "write at most 1MiB", [](FlagValues& f) { f.value_max = "1048577"; });
+}
+
+TEST_F(ClusterConfigTest, AnotherKeyThanTheClientsIsAccepted) {
+  flags_.auth_key_file = directory_ + "/auth";
+  WriteFile(flags_.auth_key_file, std::string(32, 'a'));
+  EXPECT_EQ(Mistake(), "none");
+}
+
+TEST_F(ClusterConfigTest, OverSharedMemoryTheKeyIsOptional) {
+  flags_.cluster.listen = "shm:///run/osprey-cluster.sock";
+  flags_.cluster.key_file = "";
+  const absl::StatusOr<Config> config = MakeConfig(flags_);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cluster->key, nullptr);
+}
+
+TEST_F(ClusterConfigTest, FlagsOfTlsAreNamedInTheirErrors) {
+  const auto mistake = [&](auto change) {
+    flags_.cluster.etcd = {};
+    flags_.cluster.etcd.uri = "etcds://h:2379/shop";
+    change(flags_.cluster.etcd);
+    return Mistake();
+  };
+  const std::string missing = directory_ + "/none";
+  EXPECT_EQ(mistake([](EtcdFlags&) {}), "none");
+  EXPECT_THAT(mistake([&](EtcdFlags& f) { f.ca_file = missing; }),
+              StartsWith("--cluster-ca-file: cannot read the certificate of etcd's CA, "));
+  EXPECT_EQ(mistake([&](EtcdFlags& f) { f.certificate_file = key_file_; }),
+            "--cluster-certificate-file: etcd's client certificate lacks its key; give both or "
+            "none");
+  EXPECT_THAT(mistake([&](EtcdFlags& f) { f.certificate_key_file = key_file_; }),
+              StartsWith("--cluster-certificate-key-file: "));
+  EXPECT_EQ(mistake([&](EtcdFlags& f) {
+              f.certificate_file = f.certificate_key_file = f.ca_file = key_file_;
+            }),
+            "none");
+  EXPECT_THAT(mistake([](EtcdFlags& f) { f.user = "osprey"; }), StartsWith("--cluster-user: "));
+  EXPECT_THAT(mistake([&](EtcdFlags& f) { f.password_file = key_file_; }),
+              StartsWith("--cluster-password-file: "));
+}
+
+TEST_F(ClusterConfigTest, EveryMemoryOfAClusterIsAccepted) {
+  EXPECT_EQ(kShardBytesMin, kClusterPartitions * index::Table::RegionBytesMin());
+  EXPECT_EQ(kShardBytesMax, index::kRegionBytesMax);
+  for (const uint64_t bytes : {kShardBytesMin, kShardBytesMax}) {
+    flags_.memory = FormatSize(bytes);
+    EXPECT_EQ(Mistake(), "none");
+  }
+}
+
+TEST_F(ClusterConfigTest, TooLittleMemoryIsRefusedWithAFix) {
+  flags_.memory = "1MiB";
+  EXPECT_EQ(Mistake(),
+            "--memory: 1MiB is too small for --cluster, which cuts it into 8 parts of at least "
+            "256KiB; write 2MiB or more");
+  flags_.memory = "4MiB";
+  EXPECT_EQ(MakeConfig(flags_)->value_bytes_max, uint64_t{512} << 10);
+  flags_.value_max = "1MiB";
+  EXPECT_EQ(Mistake(),
+            "--value-max: 1MiB is more than a value may have: --cluster cuts --memory=4MiB into "
+            "parts of 512KiB, and a value lies in one; write less here, or more there");
+}
+
+}  // namespace
+}  // namespace osprey::server

@@ -1,0 +1,191 @@
+// `kvcli cluster create` and `kvcli cluster status`: of etcd, without a server.
+
+#include <algorithm>
+#include <cassert>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/cluster/configuration/cluster_keys.h"
+#include "server/cluster/configuration/cluster_record.h"
+#include "server/cluster/etcd/etcd_client.h"
+#include "server/cluster/etcd/etcd_flags.h"
+#include "tools/cli/commands/cluster_status.h"
+#include "tools/cli/commands/run.h"
+#include "tools/common/size_flag.h"
+
+namespace osprey {
+namespace {
+
+constexpr char kCreate[] = "create";
+constexpr char kStatus[] = "status";
+constexpr uint32_t kReplicasDefault = 3;
+// The first form of a cluster: each server has all keys.
+constexpr uint32_t kShards = 1;
+constexpr uint64_t kPageBytes = 4096;
+// Of the transaction that creates a cluster. It does the same however often it is sent.
+constexpr int kCreationsMax = 2;
+
+EtcdFlags EtcdFlagsOf(Arguments arguments, const CommandOptions& options) {
+  EtcdFlags flags = options.cluster.etcd;
+  flags.uri = arguments[1];
+  return flags;
+}
+
+absl::Status OutOfRange(absl::string_view flag, absl::string_view given, absl::string_view range) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": ", given, " is out of range; write ", range));
+}
+
+// What the flags of create say; without id and seed, which are drawn. Errors: INVALID_ARGUMENT.
+absl::StatusOr<ClusterRecord> RecordOf(const CommandOptions& options) {
+  if (!options.memory.has_value())
+    return absl::InvalidArgumentError(
+        "cluster create needs --memory=SIZE, which each server will have");
+  ClusterRecord record;
+  record.shards = kShards;
+  // CheckUsage has parsed it.
+  record.shard_bytes = *server::ParseSize(*options.memory);
+  if (record.shard_bytes < kShardBytesMin || record.shard_bytes > kShardBytesMax ||
+      record.shard_bytes % kPageBytes != 0) {
+    return OutOfRange(
+        "memory", *options.memory,
+        absl::StrCat(server::FormatSize(kShardBytesMin), " to ", server::FormatSize(kShardBytesMax),
+                     ", in whole pages of ", server::FormatSize(kPageBytes)));
+  }
+  const uint64_t replicas = options.cluster.replicas.value_or(kReplicasDefault);
+  if (replicas < 1 || replicas > kReplicasMax)
+    return OutOfRange("replicas", absl::StrCat(replicas), absl::StrCat("1 to ", kReplicasMax));
+  record.replicas = static_cast<uint32_t>(replicas);
+  const uint64_t min = options.cluster.min_in_sync.value_or(MinInSync(record.replicas));
+  if (min < 1 || min > replicas) {
+    return OutOfRange("min-in-sync", absl::StrCat(min),
+                      absl::StrCat("1 to --replicas (", replicas, ")"));
+  }
+  record.min_in_sync = static_cast<uint32_t>(min);
+  return record;
+}
+
+// Why the cluster could not be created; OK if it was, by an earlier sending.
+absl::Status ExplainRefusal(const TransactionResult& result, const EtcdUri& uri,
+                            const ClusterRecord& ours) {
+  // CreateCluster reads the key `cluster`, and the records of shards.
+  assert(result.results.size() == 2);
+  if (result.results[0].keys.empty()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "an earlier cluster ", uri.name, " was deleted in part: ", result.results[1].keys.size(),
+        " of its shards are left; stop its servers, and delete the rest: etcdctl del --prefix ",
+        uri.KeyPrefix()));
+  }
+  const absl::StatusOr<ClusterRecord> theirs = DecodeClusterRecord(result.results[0].keys[0].value);
+  if (theirs.ok() && theirs->id == ours.id) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      "cluster ", uri.name,
+      " exists: ", theirs.ok() ? DescribeCluster(*theirs) : std::string(theirs.status().message()),
+      "; nothing was changed; start servers of it, or write another name"));
+}
+
+// Errors: ALREADY_EXISTS (with what is there), UNKNOWN (it may have been created), and those of
+// ConfigurationStore::Execute for what was not applied.
+absl::Status Create(ConfigurationStore& store, const EtcdUri& uri, const ClusterRecord& record,
+                    absl::Duration timeout) {
+  const Transaction creation = CreateCluster(ClusterKeys(uri.KeyPrefix()), record);
+  bool is_unknown = false;
+  TransactionResult result;
+  for (int attempt = 0; attempt < kCreationsMax; ++attempt) {
+    result = store.Execute(creation, timeout);
+    switch (result.outcome) {
+      case TransactionOutcome::kApplied:
+        return absl::OkStatus();
+      case TransactionOutcome::kRefused:
+        return ExplainRefusal(result, uri, record);
+      case TransactionOutcome::kNotApplied:
+        if (!is_unknown) return result.status;
+        break;
+      case TransactionOutcome::kUnknown:
+        is_unknown = true;
+        break;
+    }
+  }
+  return absl::UnknownError(absl::StrCat("cluster ", uri.name,
+                                         " was perhaps created: ", result.status.message(),
+                                         "; kvcli cluster status shows whether it was"));
+}
+
+// Of a call to etcd, or of what it answered.
+ExitStatus FailAtEtcd(CommandContext& context, absl::string_view what, const absl::Status& status) {
+  context.out->Error(what, status, "");
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+      return ExitStatus::kNo;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return ExitStatus::kCannotConnect;
+    default:
+      return ExitStatus::kFailed;
+  }
+}
+
+ExitStatus RunCreate(CommandContext& context, const std::string& what, EtcdClient& etcd) {
+  ClusterRecord record = *RecordOf(context.options);
+  record.id = DrawWord();
+  record.hash_seed = DrawWord();
+  const EtcdUri& uri = etcd.options().uri;
+  if (absl::Status created = Create(etcd, uri, record, context.timeout); !created.ok())
+    return FailAtEtcd(context, what, created);
+  const std::string people =
+      absl::StrCat("created cluster ", uri.name, ": ", DescribeCluster(record),
+                   "\nstart its servers: kvserver --cluster=", uri.ToString(),
+                   " --server-id=ID --cluster-listen=URI --cluster-key-file=FILE --listen=URI "
+                   "--memory=",
+                   server::FormatSize(record.shard_bytes));
+  context.out->Result(people, ClusterFields(record), ClusterJson(uri.name, record));
+  return ExitStatus::kDone;
+}
+
+ExitStatus RunStatus(CommandContext& context, const std::string& what, EtcdClient& etcd) {
+  const absl::StatusOr<ClusterStatus> status =
+      ReadClusterStatus(etcd, etcd.options().uri, context.timeout);
+  if (!status.ok()) return FailAtEtcd(context, what, status.status());
+  PrintClusterStatus(*context.out, *status);
+  for (const absl::Status& error : status->errors) context.out->PartError(what, error, "");
+  return status->errors.empty() ? ExitStatus::kDone : ExitStatus::kFailed;
+}
+
+}  // namespace
+
+absl::Status CheckCluster(Arguments arguments, const CommandOptions& options) {
+  const bool is_create = arguments[0] == kCreate;
+  if (!is_create && arguments[0] != kStatus) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no command 'cluster ", arguments[0],
+                     "'; it is: kvcli cluster create ETCD_URI --memory=SIZE, or cluster status "
+                     "ETCD_URI"));
+  }
+  if (is_create) {
+    if (absl::Status record = RecordOf(options).status(); !record.ok()) return record;
+  } else if (options.memory || options.cluster.replicas || options.cluster.min_in_sync) {
+    return absl::InvalidArgumentError(
+        "--memory, --replicas and --min-in-sync are of cluster create; leave them out");
+  }
+  return MakeEtcdOptions(EtcdFlagsOf(arguments, options)).status();
+}
+
+ExitStatus RunCluster(CommandContext& context, Arguments arguments) {
+  const std::string what = absl::StrCat("cluster ", arguments[0], " ", arguments[1]);
+  absl::StatusOr<EtcdOptions> options = MakeEtcdOptions(EtcdFlagsOf(arguments, context.options));
+  absl::StatusOr<std::unique_ptr<EtcdClient>> etcd =
+      options.ok() ? EtcdClient::Create(*std::move(options)) : options.status();
+  if (!etcd.ok()) {
+    context.out->Error(what, etcd.status(), "");
+    return ExitStatus::kFailed;
+  }
+  return arguments[0] == kCreate ? RunCreate(context, what, **etcd)
+                                 : RunStatus(context, what, **etcd);
+}
+
+}  // namespace osprey

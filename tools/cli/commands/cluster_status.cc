@@ -1,0 +1,256 @@
+#include "tools/cli/commands/cluster_status.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "server/cluster/configuration/cluster_keys.h"
+#include "server/cluster/configuration/store_identity.h"
+#include "server/cluster/etcd/record_reader.h"
+#include "tools/common/size_flag.h"
+
+namespace osprey {
+namespace {
+
+// The keys of `answer` that begin with `prefix`.
+RangeAnswer Below(const std::string& prefix, const RangeAnswer& answer) {
+  RangeAnswer part;
+  part.header = answer.header;
+  for (const StoredKey& key : answer.keys) {
+    if (absl::StartsWith(key.key, prefix)) part.keys.push_back(key);
+  }
+  return part;
+}
+
+absl::StatusOr<ClusterRecord> RecordIn(const RangeAnswer& answer, const EtcdUri& uri) {
+  const std::string key = ClusterKeys(uri.KeyPrefix()).Cluster();
+  const auto found = std::find_if(answer.keys.begin(), answer.keys.end(),
+                                  [&](const StoredKey& stored) { return stored.key == key; });
+  if (found != answer.keys.end()) return DecodeClusterRecord(found->value);
+  return absl::NotFoundError(absl::StrCat("etcd has no cluster ", uri.name,
+                                          "; make it: kvcli cluster create ", uri.ToString(),
+                                          " --memory=SIZE"));
+}
+
+void Append(std::vector<absl::Status>& errors, WatchNews news) {
+  errors.insert(errors.end(), news.errors.begin(), news.errors.end());
+}
+
+bool IsRenewed(const std::map<std::string, WatchedServer>& before, const std::string& id,
+               const WatchedServer& server) {
+  const auto found = before.find(id);
+  return found == before.end() || found->second.mod_revision != server.mod_revision;
+}
+
+// --- Texts
+
+std::string Plural(uint64_t number, absl::string_view thing) {
+  return absl::StrCat(number, " ", thing, number == 1 ? "" : "s");
+}
+
+// What the store has is any text: it is escaped.
+std::string Addresses(const ServerRecord& record, absl::string_view separator) {
+  return absl::StrJoin(record.addresses, separator,
+                       [](std::string* out, const std::string& address) {
+                         absl::StrAppend(out, EscapedField(address));
+                       });
+}
+
+std::string Names(const std::vector<Replica>& members, absl::string_view separator) {
+  return absl::StrJoin(members, separator, [](std::string* out, const Replica& member) {
+    absl::StrAppend(out, member.server);
+  });
+}
+
+std::vector<Replica> WithoutKey(const ClusterStatus& status, const ShardRecord& record) {
+  std::vector<Replica> ended;
+  for (const Replica& member : record.in_sync) {
+    if (!status.HasKey(member)) ended.push_back(member);
+  }
+  return ended;
+}
+
+uint64_t MissingIn(const ClusterRecord& cluster, const ShardRecord& record) {
+  return cluster.replicas - std::min<uint64_t>(cluster.replicas, record.in_sync.size());
+}
+
+// A server in one line, without its end.
+std::string ServerForPeople(const std::string& id, const ClusterStatus::Server& server) {
+  if (!server.stored.record.has_value())
+    return absl::StrCat("  server ", id, ": its record cannot be read");
+  const ServerRecord& record = *server.stored.record;
+  return absl::StrCat("  server ", id, ": ", Addresses(record, ", "), "; incarnation ",
+                      RecordId(record.incarnation), ", ", Plural(record.counter, "renewal"),
+                      server.is_renewed
+                          ? ""
+                          : absl::StrCat("; no renewal in ", absl::FormatDuration(kRenewalWait()),
+                                         ": it has ended, or is cut off from etcd"));
+}
+
+std::string ShardForPeople(const ClusterStatus& status, uint32_t shard) {
+  std::string text = absl::StrCat("  shard ", shard, ": ");
+  if (!status.shards[shard].has_value()) return text + "it has no readable record";
+  const ShardRecord& record = status.shards[shard]->record;
+  if (record.is_initial()) return text + "no server has begun it; start the servers";
+  absl::StrAppend(&text, "term ", record.term, ", ",
+                  record.primary.empty() ? "no primary" : "primary " + record.primary, ", in sync ",
+                  Names(record.in_sync, " "));
+  const uint64_t missing = MissingIn(status.cluster, record);
+  if (missing > 0)
+    absl::StrAppend(&text, "; ", record.in_sync.size(), " of ",
+                    Plural(status.cluster.replicas, "replica"));
+  if (record.in_sync.size() < status.cluster.min_in_sync)
+    absl::StrAppend(&text, ", too few for writes");
+  if (const std::vector<Replica> ended = WithoutKey(status, record); !ended.empty())
+    absl::StrAppend(&text, "; ended: ", Names(ended, " "));
+  return text;
+}
+
+std::string ServerPlain(const std::string& id, const ClusterStatus::Server& server) {
+  if (!server.stored.record.has_value()) return absl::StrCat("server=", id, " readable=no");
+  const ServerRecord& record = *server.stored.record;
+  return absl::StrCat("server=", id, " incarnation=", RecordId(record.incarnation),
+                      " renewals=", record.counter, " renewed=", server.is_renewed ? "yes" : "no",
+                      " addresses=", Addresses(record, ","));
+}
+
+std::string ShardPlain(const ClusterStatus& status, uint32_t shard) {
+  if (!status.shards[shard].has_value()) return absl::StrCat("shard=", shard, " readable=no");
+  const ShardRecord& record = status.shards[shard]->record;
+  return absl::StrCat("shard=", shard, " term=", record.term, " primary=", record.primary,
+                      " in_sync=", Names(record.in_sync, ","),
+                      " missing=", MissingIn(status.cluster, record),
+                      " ended=", Names(WithoutKey(status, record), ","));
+}
+
+Json ServerJson(const std::string& id, const ClusterStatus::Server& server) {
+  Json json;
+  json["server"] = id;
+  json["readable"] = server.stored.record.has_value();
+  if (!server.stored.record.has_value()) return json;
+  json["incarnation"] = RecordId(server.stored.record->incarnation);
+  json["addresses"] = server.stored.record->addresses;
+  json["renewals"] = server.stored.record->counter;
+  json["renewed"] = server.is_renewed;
+  return json;
+}
+
+Json ShardJson(const ClusterStatus& status, uint32_t shard) {
+  Json json;
+  json["shard"] = shard;
+  json["readable"] = status.shards[shard].has_value();
+  if (!status.shards[shard].has_value()) return json;
+  const ShardRecord& record = status.shards[shard]->record;
+  json["term"] = record.term;
+  json["primary"] = record.primary;
+  json["in_sync"] = Json::array();
+  for (const Replica& member : record.in_sync) {
+    Json one;
+    one["server"] = member.server;
+    one["incarnation"] = RecordId(member.incarnation);
+    one["ended"] = !status.HasKey(member);
+    json["in_sync"].push_back(std::move(one));
+  }
+  json["missing"] = MissingIn(status.cluster, record);
+  return json;
+}
+
+}  // namespace
+
+bool ClusterStatus::HasKey(const Replica& member) const {
+  const auto found = servers.find(member.server);
+  return found != servers.end() && found->second.stored.create_revision == member.create_revision;
+}
+
+absl::StatusOr<ClusterStatus> ReadClusterStatus(ConfigurationStore& store, const EtcdUri& uri,
+                                                absl::Duration timeout) {
+  const ClusterKeys keys(uri.KeyPrefix());
+  // One read of all keys: they are of one revision.
+  const absl::StatusOr<RangeAnswer> all =
+      store.Range({uri.KeyPrefix(), /*is_prefix=*/true}, timeout);
+  if (!all.ok()) return all.status();
+  const absl::StatusOr<ClusterRecord> cluster = RecordIn(*all, uri);
+  if (!cluster.ok()) return cluster.status();
+  ClusterStatus status;
+  status.name = uri.name;
+  status.cluster = *cluster;
+  status.revision = all->header.revision;
+  StoreIdentity identity(cluster->id);
+  if (absl::Status same = identity.Check(all->header, 0); !same.ok()) return same;
+  ConfigurationWatch watch(keys, cluster->shards);
+  const StoreRange shards = watch.ShardsRange();
+  Append(status.errors, watch.TakeShards(shards, Below(keys.Shards(), *all)));
+  for (uint32_t shard = 0; shard < cluster->shards; ++shard) {
+    const StoredShard* const stored = watch.Shard(shard);
+    status.shards.push_back(stored == nullptr ? std::nullopt : std::make_optional(*stored));
+  }
+  RangeAnswer servers = Below(keys.Servers(), *all);
+  WatchNews news = watch.TakeServers(servers);
+  const std::map<std::string, WatchedServer> before = watch.servers();
+  if (!servers.keys.empty()) {
+    absl::SleepFor(kRenewalWait());
+    const absl::StatusOr<RangeAnswer> again = store.Range(watch.ServersRange(), timeout);
+    if (!again.ok()) return again.status();
+    if (absl::Status same = identity.Check(again->header, identity.revision()); !same.ok())
+      return same;
+    news = watch.TakeServers(*again);
+  }
+  Append(status.errors, std::move(news));
+  for (const auto& [id, server] : watch.servers())
+    status.servers[id] = {server, IsRenewed(before, id, server)};
+  return status;
+}
+
+std::string DescribeCluster(const ClusterRecord& record) {
+  return absl::StrCat(Plural(record.shards, "shard"), " of ",
+                      server::FormatSize(record.shard_bytes), ", ",
+                      Plural(record.replicas, "replica"), ", writes need ", record.min_in_sync,
+                      " in sync; id ", RecordId(record.id));
+}
+
+Json ClusterJson(absl::string_view name, const ClusterRecord& record) {
+  Json json;
+  json["cluster"] = std::string(name);
+  json["id"] = RecordId(record.id);
+  json["replicas"] = record.replicas;
+  json["min_in_sync"] = record.min_in_sync;
+  json["shard_bytes"] = record.shard_bytes;
+  return json;
+}
+
+std::string ClusterFields(const ClusterRecord& record) {
+  return absl::StrCat("id=", RecordId(record.id), " shards=", record.shards,
+                      " replicas=", record.replicas, " min_in_sync=", record.min_in_sync,
+                      " shard_bytes=", record.shard_bytes);
+}
+
+void PrintClusterStatus(Output& out, const ClusterStatus& status) {
+  std::vector<std::string> people = {
+      absl::StrCat("cluster ", status.name, ": ", DescribeCluster(status.cluster))};
+  std::vector<std::string> plain = {absl::StrCat(
+      "cluster=", status.name, " ", ClusterFields(status.cluster), " revision=", status.revision)};
+  Json json = ClusterJson(status.name, status.cluster);
+  json["revision"] = status.revision;
+  json["servers"] = Json::array();
+  json["shards"] = Json::array();
+  if (status.servers.empty()) people.emplace_back("  no server runs");
+  for (const auto& [id, server] : status.servers) {
+    people.push_back(ServerForPeople(id, server));
+    plain.push_back(ServerPlain(id, server));
+    json["servers"].push_back(ServerJson(id, server));
+  }
+  for (uint32_t shard = 0; shard < status.shards.size(); ++shard) {
+    people.push_back(ShardForPeople(status, shard));
+    plain.push_back(ShardPlain(status, shard));
+    json["shards"].push_back(ShardJson(status, shard));
+  }
+  json["errors"] = Json::array();
+  for (const absl::Status& error : status.errors)
+    json["errors"].push_back(std::string(error.message()));
+  out.Result(absl::StrJoin(people, "\n"), absl::StrJoin(plain, "\n"), json);
+}
+
+}  // namespace osprey
