@@ -5,9 +5,10 @@
 //   if (!clock.warning().empty()) log it
 //   … clock.Now() < right.until() …
 //
-// A server whose clock stands still serves beyond its right. CLOCK_BOOTTIME goes on while the machine
-// is suspended, but kvm-clock, on which it runs in a guest, stands still while the guest is paused. The
-// TSC goes on then. So a jump of one of them is time that has passed.
+// A server whose clock stands still serves beyond its right, and a client answers beyond its lease.
+// CLOCK_BOOTTIME goes on while the machine is suspended. But kvm-clock, on which it runs in a guest,
+// stands still while the guest is paused. The TSC goes on then. So a jump of one of them is time that
+// has passed.
 //
 // Both are compared since the last anchor, which moves at least every second of use, not since the
 // start. *Else* one that has gained a minute over the months hides that it stands still: the other is
@@ -21,8 +22,8 @@
 // differ by a thousandth. *Else* a guest that is paused in between gets a wrong one. Without such a
 // frequency, or an invariant TSC, only CLOCK_BOOTTIME counts, and warning() says so.
 
-#ifndef OSPREY_SERVER_CLUSTER_RIGHT_LEASE_CLOCK_H_
-#define OSPREY_SERVER_CLUSTER_RIGHT_LEASE_CLOCK_H_
+#ifndef OSPREY_RDMA_LEASE_CLOCK_H_
+#define OSPREY_RDMA_LEASE_CLOCK_H_
 
 #include <cstdint>
 #include <memory>
@@ -87,4 +88,4 @@ class LeaseClock {
 
 }  // namespace osprey
 
-#endif  // OSPREY_SERVER_CLUSTER_RIGHT_LEASE_CLOCK_H_
+#endif  // OSPREY_RDMA_LEASE_CLOCK_H_

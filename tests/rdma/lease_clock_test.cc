@@ -1,4 +1,4 @@
-#include "server/cluster/right/lease_clock.h"
+#include "rdma/lease_clock.h"
 
 #include <memory>
 #include <string>

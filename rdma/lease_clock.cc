@@ -1,4 +1,4 @@
-#include "server/cluster/right/lease_clock.h"
+#include "rdma/lease_clock.h"
 
 #include <time.h>
 
@@ -93,8 +93,7 @@ bool SaysInvariantTsc(absl::string_view cpuinfo) {
 LeaseClock::LeaseClock(std::unique_ptr<ClockSources> sources) : sources_(std::move(sources)) {
   constexpr char kAdvice[] =
       "leases last by CLOCK_BOOTTIME alone. In a virtual machine drain this server before the "
-      "guest "
-      "is paused or migrated";
+      "guest is paused or migrated";
   if (!sources_->HasInvariantTsc()) {
     warning_ = std::string("this machine has no invariant TSC: ") + kAdvice;
   } else {
