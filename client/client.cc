@@ -11,6 +11,7 @@
 #include "client/client_impl.h"
 #include "client/common/errors.h"
 #include "client/engine/engine.h"
+#include "rdma/address.h"
 #include "rdma/authentication.h"
 #include "rdma/errors.h"
 #include "rdma/open_domain.h"
@@ -145,10 +146,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   absl::StatusOr<rdma::AuthKey::Pointer> key = KeyOf(options);
   if (!key.ok()) return key.status();
+  const absl::StatusOr<std::vector<std::string>> uris = rdma::ParseAddresses(uri);
+  if (!uris.ok()) return uris.status();
   rdma::DomainOptions domain_options;
   // With a key, the server proves that it has the key.
   domain_options.shm_any_server_user = *key != nullptr;
-  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(uri, domain_options);
+  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain =
+      rdma::OpenDomain(uris->front(), domain_options);
   if (!domain.ok()) return domain.status();
   absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
       (*domain)->NewTransport(rdma::TransportOptions());
@@ -165,6 +169,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   engine_options.slot_cache_bytes = options.slot_cache_bytes;
   engine_options.clock = client::Now;
   engine_options.coarse_clock = client::CoarseClock();
+  engine_options.lease_clock = client::LazyLeaseClock();
   absl::StatusOr<std::unique_ptr<client::ClientEngine>> engine =
       client::ClientEngine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();

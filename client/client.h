@@ -18,7 +18,8 @@
 // Thread rule: a Client belongs to one thread at a time. Callbacks run on that thread and may start
 // operations; they may not call Poll, Wait or a blocking operation, nor destroy the Client.
 //
-// Connections: the client reconnects to a broken or restarted server with backoff. Operations wait
+// Connections: the client reconnects to a broken or restarted server with backoff, at the next
+// address if there are several. Operations wait
 // meanwhile, until their deadlines. The client repeats a GET freely. It repeats a write only if the
 // server can recognise the repetition; otherwise the write fails with UNKNOWN (below).
 //
@@ -195,6 +196,11 @@ struct Counters {
   uint64_t frames = 0;       // SENDs that carried them: those that are ready together share one
   uint64_t told_hits = 0;    // hits reported to a server that evicts
   uint64_t connects = 0;     // connections made
+  // Of a server in a cluster, where READs count only under a lease (client/README.md).
+  uint64_t leases = 0;           // leases gained where there was none
+  uint64_t lease_reads = 0;      // one-sided READs posted for leases
+  uint64_t uncovered_reads = 0;  // answers of READs that came without a lease, and were not given
+  uint64_t unleased_gets = 0;    // GETs sent as messages because there was no lease
   double reads_per_get() const {
     return gets == 0 ? 0 : static_cast<double>(reads) / static_cast<double>(gets);
   }
@@ -204,7 +210,11 @@ struct Counters {
 // asynchronous one. The work is done by client::ClientEngine and its parts.
 class Client {
  public:
-  // Errors: those of rdma/errors.h, each with its fix in the message; INVALID_ARGUMENT for
+  // `uri` is the server's address, or a list of up to 16: the servers of a cluster, of which one is
+  // the primary. They share a scheme, written once: "rdma://a:7411,b:7411", "shm:///p1,/p2". The
+  // client tries them in turn, now and whenever the connection is lost. Errors: those of
+  // rdma/errors.h, each with its fix in the message, and what each address said; INVALID_ARGUMENT
+  // for `uri` and options.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(absl::string_view uri,
                                                          const Options& options = {});
 
@@ -386,7 +396,7 @@ class Client {
   // is another one. It is set as soon as Connect has returned.
   uint64_t dataset() const;
   const Counters& counters() const;
-  // One line: "transport=verbs device=rxe0 … server=rdma://10.0.0.7:7411".
+  // One line: "transport=verbs device=rxe0 … server=rdma://10.0.0.7:7411", with the address in use.
   std::string Describe() const;
 
  private:

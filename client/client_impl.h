@@ -11,6 +11,7 @@
 
 #include "client/client.h"
 #include "client/engine/engine.h"
+#include "rdma/lease_clock.h"
 #include "rdma/raw_clock.h"
 #include "rdma/transport.h"
 
@@ -39,6 +40,22 @@ class CoarseClock {
  private:
   timespec tick_ = {};  // the kernel's, when now_ was read
   absl::Time now_ = absl::InfinitePast();
+};
+
+// The clock of the leases on what is READ from a server in a cluster. It is made when such a server
+// is connected: to measure the TSC takes 60 ms or more, once in a process. Copies share a clock.
+class LazyLeaseClock {
+ public:
+  absl::Time operator()() {
+    if (clock_ == nullptr) {
+      static const LeaseClock& measured = *new LeaseClock(MachineClocks());
+      clock_ = std::make_shared<LeaseClock>(MachineClocks(), measured);
+    }
+    return clock_->Now();
+  }
+
+ private:
+  std::shared_ptr<LeaseClock> clock_;
 };
 
 // Where a blocking call receives its answer. One pointer to it fits the callback's own storage, so

@@ -184,8 +184,8 @@ int osprey_options_set_auth_key(osprey_options* options, const void* key, size_t
 
 typedef struct osprey_client osprey_client;
 
-// `uri`: rdma://HOST[:PORT] or shm://PATH. `options` may be NULL, and may be freed after. *client
-// is NULL unless it returns OSPREY_OK.
+// `uri`: rdma://HOST[:PORT] or shm://PATH; of several servers rdma://a:7411,b:7411. `options` may be
+// NULL, and may be freed after. *client is NULL unless it returns OSPREY_OK.
 int osprey_connect(const char* uri, const osprey_options* options, osprey_client** client,
                    osprey_result** result);
 // Ends operations in flight (callbacks get OSPREY_ERROR_CLOSED), disconnects and frees the client.

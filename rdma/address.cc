@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -11,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace osprey::rdma {
@@ -24,6 +26,12 @@ absl::Status Invalid(absl::string_view uri, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(
       "address \"", absl::CEscape(uri), "\": ", what,
       "; write it as rdma://10.0.0.7:7411, rdma://[fd00::7]:7411 or shm:///run/osprey.sock"));
+}
+
+absl::Status InvalidList(absl::string_view uri, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "addresses \"", absl::CEscape(uri), "\": ", what,
+      "; write them as rdma://10.0.0.7:7411,10.0.0.8:7411 or shm:///run/a.sock,/run/b.sock"));
 }
 
 bool IsIpv6Literal(absl::string_view host) {
@@ -100,6 +108,39 @@ absl::StatusOr<Address> ParseAddress(absl::string_view uri) {
   if (absl::ConsumePrefix(&rest, "shm://")) return ParseShm(uri, rest);
   if (absl::ConsumePrefix(&rest, "rdma://")) return ParseRdma(uri, rest);
   return Invalid(uri, "it begins with neither rdma:// nor shm://");
+}
+
+absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view uri) {
+  const size_t end = uri.find("://");
+  const absl::string_view scheme = uri.substr(0, end == absl::string_view::npos ? 0 : end + 3);
+  const std::vector<absl::string_view> places = absl::StrSplit(uri.substr(scheme.size()), ',');
+  if (places.size() > kAddressesMax) {
+    return InvalidList(
+        uri, absl::StrCat("it has ", places.size(), " addresses; give at most ", kAddressesMax));
+  }
+  std::vector<std::string> uris;
+  std::vector<std::string> seen;  // in one form
+  for (const absl::string_view place : places) {
+    std::string one = absl::StrCat(scheme, place);
+    if (places.size() > 1) {
+      if (place.empty())
+        return InvalidList(
+            uri, absl::StrCat("address ", uris.size() + 1, " of ", places.size(), " is empty"));
+      if (absl::StrContains(place, "://"))
+        return InvalidList(uri, absl::StrCat("\"", absl::CEscape(place),
+                                             "\" has a scheme of its own; all addresses share the "
+                                             "one at the start"));
+    }
+    const absl::StatusOr<Address> address = ParseAddress(one);
+    if (!address.ok()) return address.status();
+    seen.push_back(address->scheme == Address::Scheme::kRdma
+                       ? absl::AsciiStrToLower(address->ToString())
+                       : address->ToString());
+    if (std::find(seen.begin(), seen.end() - 1, seen.back()) != seen.end() - 1)
+      return InvalidList(uri, absl::StrCat(one, " is there twice"));
+    uris.push_back(std::move(one));
+  }
+  return uris;
 }
 
 }  // namespace osprey::rdma

@@ -1,10 +1,13 @@
-// Addresses as users write them: rdma://HOST[:PORT], rdma://[IPV6]:PORT, shm://PATH.
+// Addresses as users write them: rdma://HOST[:PORT], rdma://[IPV6]:PORT, shm://PATH. A client takes
+// those of several servers: rdma://HOST[:PORT],HOST[:PORT],…, shm://PATH,PATH,…
 
 #ifndef OSPREY_RDMA_ADDRESS_H_
 #define OSPREY_RDMA_ADDRESS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,6 +15,8 @@
 namespace osprey::rdma {
 
 inline constexpr uint16_t kDefaultPort = 7411;
+// Of one list.
+inline constexpr size_t kAddressesMax = 16;
 
 struct Address {
   enum class Scheme { kRdma, kShm };
@@ -26,6 +31,11 @@ struct Address {
 
 // Errors: INVALID_ARGUMENT; the message quotes `uri`, names the fault and gives a correct example.
 absl::StatusOr<Address> ParseAddress(absl::string_view uri);
+
+// The addresses of a list, in its order: 1 to kAddressesMax, each as ParseAddress takes it. The
+// scheme is written once, so in a list a path has no comma. Errors: INVALID_ARGUMENT, likewise, also
+// for an empty or a repeated address.
+absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view uri);
 
 }  // namespace osprey::rdma
 

@@ -106,6 +106,14 @@ LeaseClock::LeaseClock(std::unique_ptr<ClockSources> sources) : sources_(std::mo
   anchor_boot_time_ns_ = sources_->BootTimeNs();
 }
 
+LeaseClock::LeaseClock(std::unique_ptr<ClockSources> sources, const LeaseClock& measured)
+    : sources_(std::move(sources)),
+      ns_per_tick_(measured.ns_per_tick_),
+      warning_(measured.warning_) {
+  if (ns_per_tick_ != 0) anchor_tsc_ = sources_->Tsc();
+  anchor_boot_time_ns_ = sources_->BootTimeNs();
+}
+
 double LeaseClock::MeasureTsc() {
   std::array<double, kMeasurements> lengths;
   for (double& length : lengths) {

@@ -62,6 +62,9 @@ class LeaseClock {
  public:
   // Takes 60 ms to measure the TSC, or 180 ms if the machine is disturbed.
   explicit LeaseClock(std::unique_ptr<ClockSources> sources);
+  // A clock of its own with the frequency that `measured` has found, which takes no time. It is not
+  // compared with other objects. REQUIRES: both sources are of one machine.
+  LeaseClock(std::unique_ptr<ClockSources> sources, const LeaseClock& measured);
 
   // Time since some start; only differences are meaningful, and only of one object. Never goes back,
   // for all threads together.

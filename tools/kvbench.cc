@@ -214,9 +214,9 @@ absl::StatusOr<Options> ClientOptions(const loadgen::Workload& workload) {
 absl::StatusOr<std::string> ServerUri() {
   absl::StatusOr<std::string> server = ServerUriOf(FLAGS_server);
   if (!server.ok() || *server == kNullServer) return server;
-  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(*server);
+  const absl::Status address = rdma::ParseAddresses(*server).status();
   if (!address.ok())
-    return absl::InvalidArgumentError(absl::StrCat(address.status().message(), ", or null:"));
+    return absl::InvalidArgumentError(absl::StrCat(address.message(), ", or null:"));
   return server;
 }
 

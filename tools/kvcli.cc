@@ -211,8 +211,8 @@ absl::StatusOr<std::string> ServerUri() {
   absl::StatusOr<std::string> server = ServerUriOf(FLAGS_server);
   if (!server.ok()) return server;
   // A mistake of the user, not of the network.
-  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(*server);
-  if (!address.ok()) return address.status();
+  const absl::Status address = rdma::ParseAddresses(*server).status();
+  if (!address.ok()) return address;
   return server;
 }
 

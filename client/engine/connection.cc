@@ -16,11 +16,12 @@ using rdma::Event;
 
 ServerConnection::ServerConnection(rdma::Transport& transport, const rdma::Memory& liveness,
                                    BufferPool& buffers, const Session& session,
-                                   const ConnectionOptions& options)
+                                   const ConnectionOptions& options, std::vector<std::string> uris)
     : transport_(transport),
       buffers_(buffers),
       session_(session),
       options_(options),
+      addresses_(std::move(uris)),
       greeting_(transport, liveness, session, options_),
       backoff_(options.backoff_first, options.backoff_last, options.seed) {}
 
@@ -48,14 +49,14 @@ ServerConnection::Change ServerConnection::Advance(const Event* event, absl::Tim
       Watch(now);
       return Change::kNone;
     case State::kLeaving:
-      if (event == nullptr && now >= timer_) Fail(rdma::ShuttingDownError(options_.uri));
+      if (event == nullptr && now >= timer_) Fail(rdma::ShuttingDownError(uri()));
       return Change::kNone;
     case State::kDraining:
     case State::kClosed:
       return Change::kNone;
   }
   // kConnecting, kGreeting, kMapping: a timeout.
-  if (now >= timer_) Fail(rdma::TimeoutError("connecting", options_.uri));
+  if (now >= timer_) Fail(rdma::TimeoutError("connecting", uri()));
   return Change::kNone;
 }
 
@@ -68,37 +69,42 @@ uint64_t ServerConnection::append_bytes_max() const {
 void ServerConnection::Connect(absl::Time now) {
   if (!buffer_.valid()) buffer_ = buffers_.Take(index::kDirectoryPageBytes);
   if (!buffer_.valid()) {
-    last_error_ = buffers_.error();
-    return Pause(now);
+    addresses_.Note(buffers_.error());
+    return AttemptEnded(now);
   }
   absl::StatusOr<rdma::ConnectionId> id =
-      transport_.Connect(options_.uri, static_cast<uint32_t>(session_.id()));
+      transport_.Connect(uri(), static_cast<uint32_t>(session_.id()));
   if (!id.ok()) {
-    last_error_ = id.status();
-    return Pause(now);
+    addresses_.Note(id.status());
+    return AttemptEnded(now);
   }
   id_ = *id;
   state_ = State::kConnecting;
-  backoff_.Attempt(now);
-  timer_ = now + kAttemptMax();
+  if (addresses_.round_begins()) backoff_.Attempt(now);
+  timer_ = now + attempt_max();
 }
 
-void ServerConnection::Pause(absl::Time now) {
+// The next address follows at once, or after a pause if all were tried.
+void ServerConnection::AttemptEnded(absl::Time now) {
+  if (addresses_.EndAttempt()) {
+    state_ = State::kIdle;
+    return;
+  }
   timer_ = backoff_.Pause(now);
   state_ = State::kBackoff;
 }
 
 ServerConnection::Change ServerConnection::Disconnected(const Event& event, absl::Time now) {
   if (state_ != State::kDraining) {
-    last_error_ =
-        event.status.ok() ? rdma::PeerGoneError("the server closed the connection") : event.status;
+    addresses_.Note(event.status.ok() ? rdma::PeerGoneError("the server closed the connection")
+                                      : event.status);
   }
   id_ = rdma::ConnectionId::kNone;
   probing_ = false;
   if (closing_) {
     state_ = State::kClosed;
   } else {
-    Pause(now);
+    AttemptEnded(now);
   }
   return Change::kLost;
 }
@@ -106,7 +112,7 @@ ServerConnection::Change ServerConnection::Disconnected(const Event& event, absl
 void ServerConnection::Fail(absl::Status why) {
   assert(!why.ok());
   if (id_ == rdma::ConnectionId::kNone || state_ == State::kDraining) return;
-  last_error_ = std::move(why);
+  addresses_.Note(std::move(why));
   state_ = State::kDraining;
   transport_.Disconnect(id_);
 }
@@ -137,7 +143,7 @@ ServerConnection::Change ServerConnection::WhileConnecting(const Event& event, a
   NoteActivity(now);
   limits_ = transport_.limits(id_);
   if (limits_.frame_bytes_max == 0) return Change::kNone;  // already lost: kDisconnected follows
-  if (absl::Status status = greeting_.SayHello(id_, limits_, now); !status.ok()) {
+  if (absl::Status status = greeting_.SayHello(id_, uri(), limits_, now); !status.ok()) {
     Fail(std::move(status));
   } else {
     state_ = State::kGreeting;
@@ -180,8 +186,7 @@ absl::Status ServerConnection::PostRead(uint64_t offset, uint32_t length) {
 
 ServerConnection::Change ServerConnection::WhileMapping(const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kReceived) {
-    Fail(rdma::ShuttingDownError(
-        options_.uri));  // without a request it can only be DisconnectNotice
+    Fail(rdma::ShuttingDownError(uri()));  // without a request it can only be DisconnectNotice
     return Change::kNone;
   }
   if (event.kind != Event::Kind::kReadsDone) return Change::kNone;
@@ -191,11 +196,12 @@ ServerConnection::Change ServerConnection::WhileMapping(const Event& event, absl
     NoteActivity(now);
     state_ = State::kReady;
     backoff_.Succeed(now);
+    addresses_.Succeed();
     ++times_ready_;
     return Change::kReady;
   }
   if (status.ok()) {
-    timer_ = now + kAttemptMax();
+    timer_ = now + attempt_max();
     map_read_ = maps_->NextRead();
     status = PostRead(map_read_.offset, map_read_.length);
   }

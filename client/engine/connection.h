@@ -1,5 +1,6 @@
-// The connection to one server. It connects, greets, reads the map, watches the server, and
-// reconnects after a loss.
+// The connection to one server at a time. It connects, greets, reads the map, watches the server,
+// and reconnects after a loss. With several addresses it tries the next after each failure
+// (server_addresses.h).
 //
 //             kConnected          Welcome           last page           DisconnectNotice
 //   kConnecting -----> kGreeting -----> kMapping ----------> kReady -----------> kLeaving
@@ -10,8 +11,10 @@
 //   kIdle, kBackoff <----------------- kDraining
 //
 // kDisconnected may come in every state and leads to kBackoff, or to kClosed once Close was called.
+// With several addresses it leads to kIdle until all were tried.
 //
-//   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does.
+//   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does. With
+//              several addresses it is kAttemptMaxOfMany: a host that is gone does not answer.
 //   kGreeting  With a key: the client answers the server's challenge, and accepts its Welcome only
 //              if it proves that the server has the key, too. Until then the client exposes no
 //              memory to the server.
@@ -32,11 +35,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/common/buffer_pool.h"
 #include "client/engine/greeting.h"
+#include "client/engine/server_addresses.h"
 #include "client/engine/session.h"
 #include "client/read/partition_maps.h"
 #include "rdma/backoff.h"
@@ -48,6 +53,7 @@ namespace osprey::client {
 class ServerConnection {
  public:
   static constexpr absl::Duration kAttemptMax() { return absl::Seconds(3); }
+  static constexpr absl::Duration kAttemptMaxOfMany() { return absl::Seconds(1); }
   static constexpr absl::Duration kQuietMax() { return absl::Seconds(1); }
   static constexpr absl::Duration kSilenceMax() { return absl::Seconds(3); }
   static constexpr absl::Duration kLeavingMax() { return absl::Milliseconds(500); }
@@ -74,9 +80,10 @@ class ServerConnection {
   };
 
   // All must outlive this. `session` is the session to resume; `liveness` is 8 bytes for the server
-  // to READ.
+  // to READ; `uris` are those of options.uri, at least one.
   ServerConnection(rdma::Transport& transport, const rdma::Memory& liveness, BufferPool& buffers,
-                   const Session& session, const ConnectionOptions& options);
+                   const Session& session, const ConnectionOptions& options,
+                   std::vector<std::string> uris);
 
   // Takes an event (null: time passes). Not for the owner's READs and replies, reported by
   // `NoteActivity`.
@@ -101,14 +108,17 @@ class ServerConnection {
   // Completed READs, and replies, may be accepted.
   bool answers_count() const { return state_ == State::kReady || state_ == State::kLeaving; }
   rdma::ConnectionId id() const { return id_; }
-  const std::string& uri() const { return options_.uri; }
+  // The address of this connection or attempt, or of the next one; and all addresses.
+  const std::string& uri() const { return addresses_.present(); }
+  const std::string& uris() const { return options_.uri; }
   // REQUIRES for these three: ready() since the last kLost.
   const ServerTerms& terms() const { return greeting_.terms(); }
   const rdma::ConnectionLimits& limits() const { return limits_; }
   PartitionMaps& maps() { return *maps_; }
 
-  // Why the last attempt or connection failed. OK: no failure yet.
-  const absl::Status& last_error() const { return last_error_; }
+  // Why the last attempt or connection failed; with several addresses, why each did
+  // (ServerAddresses::error). OK: no failure yet.
+  const absl::Status& last_error() const { return addresses_.error(); }
   // Kept across reconnects: 0 until the first Welcome.
   uint64_t value_bytes_max() const { return terms().value_bytes_max; }
   // The limit of one append, key and value together; also kept across reconnects. Before the first
@@ -125,7 +135,10 @@ class ServerConnection {
   Change WhileReady(const rdma::Event& event, absl::Time now);
   Change Disconnected(const rdma::Event& event, absl::Time now);
   void Connect(absl::Time now);
-  void Pause(absl::Time now);
+  void AttemptEnded(absl::Time now);
+  absl::Duration attempt_max() const {
+    return addresses_.count() == 1 ? kAttemptMax() : kAttemptMaxOfMany();
+  }
   absl::Status BeginMapping();
   absl::Status PostRead(uint64_t offset, uint32_t length);
   void Watch(absl::Time now);
@@ -134,13 +147,13 @@ class ServerConnection {
   BufferPool& buffers_;
   const Session& session_;
   const ConnectionOptions options_;
+  ServerAddresses addresses_;
   Greeting greeting_;
   rdma::Backoff backoff_;
 
   State state_ = State::kIdle;
   bool closing_ = false;
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
-  absl::Status last_error_;
   rdma::ConnectionLimits limits_;
   std::unique_ptr<PartitionMaps> maps_;
   Buffer buffer_;  // for the maps' pages and the watching READs; kept

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
+#include "rdma/address.h"
 #include "rdma/errors.h"
 #include "rdma/wire/protocol.h"
 
@@ -21,16 +22,19 @@ constexpr absl::Duration kBlockedStep = absl::Milliseconds(1);
 absl::StatusOr<std::unique_ptr<ClientEngine>> ClientEngine::Create(
     rdma::Domain& domain, std::unique_ptr<rdma::Transport> transport,
     const EngineOptions& options) {
+  absl::StatusOr<std::vector<std::string>> uris = rdma::ParseAddresses(options.connection.uri);
+  if (!uris.ok()) return uris.status();
   absl::StatusOr<std::unique_ptr<rdma::Memory>> liveness =
       domain.Allocate(ServerConnection::kLivenessBytes, rdma::Access::kRemoteRead);
   if (!liveness.ok()) return liveness.status();
-  return std::unique_ptr<ClientEngine>(
-      new ClientEngine(std::move(transport), domain, *std::move(liveness), options));
+  return std::unique_ptr<ClientEngine>(new ClientEngine(
+      std::move(transport), domain, *std::move(liveness), options, *std::move(uris)));
 }
 
 ClientEngine::ClientEngine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
-                           std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
-    : link_(std::move(transport), domain, std::move(liveness), options),
+                           std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options,
+                           std::vector<std::string> uris)
+    : link_(std::move(transport), domain, std::move(liveness), options, std::move(uris)),
       batches_(link_.reads, link_.read_buffers, link_.counters),
       value_reads_(link_.reads, link_.read_buffers, link_.counters),
       operations_(link_, batches_, value_reads_),
@@ -88,7 +92,7 @@ void ClientEngine::AwaitReads(const size_t& unanswered, absl::Time now) {
                       link_.reads.count() > 0 && polls < kReadPollsMax;
        ++polls) {
     if (!link_.transport->PollReads(done)) continue;
-    link_.received_by.reset();
+    link_.Arrived();
     OnReadsDone(done, now);
   }
   polling_ = false;
@@ -124,7 +128,7 @@ void ClientEngine::ReceiveEvents(absl::Time now) {
   constexpr int kRoundsMax = 8;
   for (int round = 0; round < kRoundsMax; ++round) {
     const size_t count = link_.transport->Poll(absl::MakeSpan(events_));
-    link_.received_by.reset();
+    link_.Arrived();
     for (size_t i = 0; i < count; ++i) OnEvent(events_[i], now);
     if (count < events_.size()) return;
   }
@@ -204,6 +208,7 @@ void ClientEngine::OnAnotherIncarnation() {
 
 void ClientEngine::OnLost() {
   assert(link_.reads.count() == 0 && "READs end before their connection does");
+  link_.lease.OnLost();
   requests_.OnLost();
   reads_.scans().OnLost();
   operations_.EndDrained();
@@ -278,7 +283,10 @@ void ClientEngine::RunCallbacks() {
 absl::Time ClientEngine::NextTimer() const {
   absl::Time timer = std::min(operations_.next_deadline, link_.connection->NextTimer());
   if (link_.connection->ready()) {
-    timer = std::min({timer, operations_.next_pause_end, reads_.scans().NextTimer()});
+    const absl::Time scans_timer = reads_.scans().waits_for_lease()
+                                       ? link_.polled_at + link_.lease.UntilDue()
+                                       : reads_.scans().NextTimer();
+    timer = std::min({timer, operations_.next_pause_end, scans_timer});
     // Credits may come back without an event.
     const bool blocked =
         !operations_.to_resend.empty() || (!operations_.to_send.empty() && link_.session.HasRoom());
@@ -315,7 +323,7 @@ absl::Status ClientEngine::LateError(bool never_sent) const {
   if (!link_.connection->answers_count() && never_sent) {
     const absl::Status& last = link_.connection->last_error();
     return MakeError(Reason::kNoConnection,
-                     absl::StrCat("no connection to ", link_.connection->uri(), " by the deadline",
+                     absl::StrCat("no connection to ", link_.connection->uris(), " by the deadline",
                                   last.ok() ? "" : ": ", last.message()));
   }
   return DeadlineError();
@@ -340,7 +348,7 @@ void ClientEngine::Close() {
 
 std::string ClientEngine::Describe() const {
   if (!link_.connection->answers_count())
-    return absl::StrCat("not connected server=", link_.connection->uri());
+    return absl::StrCat("not connected server=", link_.connection->uris());
   return absl::StrCat(link_.transport->Describe(link_.connection->id()),
                       " server=", link_.connection->uri());
 }

@@ -42,6 +42,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -68,7 +69,8 @@ class ClientEngine {
   // If no READ ends for this time, the connection ends.
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
 
-  // `domain` must outlive the engine; `transport` must be of that domain.
+  // `domain` must outlive the engine; `transport` must be of that domain. Errors: INVALID_ARGUMENT
+  // for the URI, and those of Domain::Allocate.
   static absl::StatusOr<std::unique_ptr<ClientEngine>> Create(
       rdma::Domain& domain, std::unique_ptr<rdma::Transport> transport,
       const EngineOptions& options);
@@ -128,7 +130,8 @@ class ClientEngine {
 
  private:
   ClientEngine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
-               std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
+               std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options,
+               std::vector<std::string> uris);
 
   void ReceiveEvents(absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);

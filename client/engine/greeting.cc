@@ -23,9 +23,10 @@ absl::Status BadServer(absl::string_view what) {
       absl::StrCat("the server does not keep to the protocol: ", what));
 }
 
-absl::Status Greeting::SayHello(rdma::ConnectionId id, const rdma::ConnectionLimits& limits,
-                                absl::Time now) {
+absl::Status Greeting::SayHello(rdma::ConnectionId id, absl::string_view uri,
+                                const rdma::ConnectionLimits& limits, absl::Time now) {
   id_ = id;
+  uri_ = std::string(uri);
   frame_bytes_max_ = limits.frame_bytes_max;
   terms_.asked_at = now;
   if (frame_bytes_max_ < kPutFixedBytes + rdma::kKeyBytesMax) {
@@ -66,7 +67,7 @@ absl::StatusOr<bool> Greeting::Take(rdma::Bytes frame) {
     case rdma::Opcode::kRefused:
       return TakeRefused(frame);
     case rdma::Opcode::kDisconnectNotice:
-      return rdma::ShuttingDownError(options_.uri);
+      return rdma::ShuttingDownError(uri_);
     default:
       return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
   }
@@ -76,7 +77,7 @@ absl::Status Greeting::TakeChallenge(rdma::Bytes frame) {
   absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
   if (!challenge.ok()) return BadServer(challenge.status().message());
   if (nonces_.has_value()) return BadServer("it challenges twice");
-  if (options_.key == nullptr) return AuthenticationRequiredError(options_.uri);
+  if (options_.key == nullptr) return AuthenticationRequiredError(uri_);
   nonces_.emplace();
   nonces_->client = options_.nonce();
   std::memcpy(nonces_->server.data(), challenge->server_nonce, nonces_->server.size());
@@ -93,9 +94,9 @@ absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
   if (!refused.ok()) return BadServer(refused.status().message());
   switch (ReasonOfWire(refused->reason)) {
     case Reason::kAuthenticationFailed:
-      return AuthenticationFailedError(options_.uri);
+      return AuthenticationFailedError(uri_);
     case Reason::kAuthenticationRequired:
-      return AuthenticationRequiredError(options_.uri);
+      return AuthenticationRequiredError(uri_);
     default:
       return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
   }
@@ -103,13 +104,13 @@ absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
 
 absl::Status Greeting::CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const {
   if (options_.key == nullptr) return absl::OkStatus();
-  if (!nonces_.has_value()) return ServerHasNoKeyError(options_.uri);
+  if (!nonces_.has_value()) return ServerHasNoKeyError(uri_);
   rdma::Proof claimed;
   std::memcpy(claimed.data(), body.proof, claimed.size());
   std::memset(body.proof, 0, sizeof(body.proof));
   const rdma::Proof right =
       rdma::ServerProof(*options_.key, *nonces_, header.session, rdma::BodyBytes(body));
-  return rdma::SameProof(claimed, right) ? absl::OkStatus() : ServerUnprovenError(options_.uri);
+  return rdma::SameProof(claimed, right) ? absl::OkStatus() : ServerUnprovenError(uri_);
 }
 
 absl::Status Greeting::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
@@ -151,6 +152,7 @@ absl::Status Greeting::CheckTerms(const rdma::FrameHeader& header, const rdma::W
   terms_.partitions = body.partitions;
   terms_.wants_hints = body.wants_hints != 0;
   terms_.wants_reports = body.wants_reports != 0;
+  terms_.in_cluster = body.in_cluster != 0;
   terms_.region = {body.region.address, body.region.length, body.region.key};
   terms_.requests_max = std::min(body.requests_max, kRequestsMax);
   terms_.value_bytes_max = body.value_bytes_max;

@@ -27,6 +27,7 @@
 namespace osprey::client {
 
 struct ConnectionOptions {
+  // As Client::Connect takes it.
   std::string uri;
   // The pause before the first attempt after a loss, and the longest one (rdma/backoff.h).
   absl::Duration backoff_first = absl::Milliseconds(10);
@@ -55,6 +56,7 @@ struct ServerTerms {
   absl::Time asked_at;
   bool wants_hints = false;    // it evicts
   bool wants_reports = false;  // it requests reports of GETs (client_get_stats.h)
+  bool in_cluster = false;     // READs count only under a lease (client/read/read_lease.h)
 
   // Identifies the keys: another server with the same number has the same ones, hash seed and
   // partitions included.
@@ -78,10 +80,10 @@ class Greeting {
            const ConnectionOptions& options)
       : transport_(transport), liveness_(liveness), session_(session), options_(options) {}
 
-  // Begins on connection `id`, at `now`. Errors: of the transport, and FAILED_PRECONDITION where its
+  // Begins on connection `id` to `uri`, at `now`. Errors: of the transport, and FAILED_PRECONDITION where its
   // frames are too short for a key.
-  absl::Status SayHello(rdma::ConnectionId id, const rdma::ConnectionLimits& limits,
-                        absl::Time now);
+  absl::Status SayHello(rdma::ConnectionId id, absl::string_view uri,
+                        const rdma::ConnectionLimits& limits, absl::Time now);
   // Takes the server's next frame. True: it was the Welcome. Errors: why this server cannot serve
   // this client.
   absl::StatusOr<bool> Take(rdma::Bytes frame);
@@ -100,6 +102,7 @@ class Greeting {
   const Session& session_;
   const ConnectionOptions& options_;
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
+  std::string uri_;  // for errors
   uint32_t frame_bytes_max_ = 0;
   ServerTerms terms_;
   rdma::HelloBody hello_;                // as it was sent

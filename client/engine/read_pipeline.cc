@@ -29,7 +29,7 @@ ReadPipeline::ReadPipeline(ServerLink& link, Operations& operations, ReadBatches
       value_reads_(value_reads),
       mapped_(link.transport->mapped_reads(), link.read_buffers, link.get_context),
       get_batches_(link.reads, link.read_buffers, link.get_context),
-      scans_(link.reads, link.read_buffers, link.counters) {}
+      scans_(link.reads, link.read_buffers, link.counters, link.lease) {}
 
 // --- Blocking GETs -------------------------------------------------------------------------------
 
@@ -37,7 +37,9 @@ size_t ReadPipeline::StartGets(absl::Span<const absl::string_view> keys,
                                absl::StatusOr<Value>* answers, absl::Time deadline, absl::Time now,
                                size_t& unanswered) {
   const size_t count = std::min(keys.size(), GetBatches::kGetsMax);
-  const bool ready = link_.connection->ready();
+  // Without a lease all are operations, which go by message.
+  const bool ready = link_.connection->ready() && link_.lease.Begin();
+  if (ready && link_.lease.in_cluster()) link_.lease.PostRead(link_.source, now);
   const bool batched = ready && get_batches_.Open(link_.source, count);
   // The caller's own READs use up the limit, and will end.
   if (ready && !batched && unanswered > 0) return 0;
@@ -71,6 +73,8 @@ bool ReadPipeline::GetOne(absl::string_view key, absl::StatusOr<Value>& answer, 
   if (!connection.ready() || connection.probing() || link_.reads.count() > 0 ||
       mapped_.available() || !KeyMayBe(key))
     return false;
+  const bool in_cluster = link_.lease.in_cluster();
+  if (in_cluster && !link_.lease.Begin()) return false;
   const absl::Time begun_at = link_.report.TakesTime() ? link_.ReadClock() : absl::InfinitePast();
   if (!get_batches_.BeginOne(link_.source, link_.connection->maps(), {key, &answer, begun_at}, now))
     return false;
@@ -81,11 +85,13 @@ bool ReadPipeline::GetOne(absl::string_view key, absl::StatusOr<Value>& answer, 
   for (int polls = 0; !landed && polls < kReadPollsMax; ++polls)
     landed = link_.transport->PollReads(done);
   if (landed) {
-    link_.received_by.reset();
+    link_.Arrived();
     link_.reads.Ended(chain, now);
     if (done.status.ok() && connection.answers_count()) {
       link_.connection->NoteActivity(now);
-      if (get_batches_.AnswerOne(deadline, *this)) {
+      const bool counts =
+          !in_cluster || link_.lease.Covers(get_batches_.partition_of_one(), link_.lease.Begun());
+      if (counts && get_batches_.AnswerOne(deadline, *this)) {
         ++operations_.ended;
         return true;
       }
@@ -116,7 +122,8 @@ void ReadPipeline::BeginLookups(absl::Time now) {
     }
     for (; prepared > 0; --prepared) {
       auto& get = static_cast<GetOperation&>(*operations_.new_gets.first());
-      get.Begin(read_bytes_max);
+      get.is_measure() || link_.lease.Begin() ? get.Begin(read_bytes_max)
+                                              : get.BeginByMessage(read_bytes_max);
       operations_.Place(get, now);
     }
   }
@@ -180,6 +187,9 @@ void ReadPipeline::OnReadsDone(ReadChainId id, const absl::Status& status, absl:
       scans_.Done(id.number, believe, now,
                   [this](absl::Time posted) { return link_.TimeSince(posted); });
       break;
+    case ReadChainId::User::kLease:
+      link_.lease.Landed(believe);
+      break;
     case ReadChainId::User::kConnection:
       assert(false);
   }
@@ -234,9 +244,10 @@ GetOperation& ReadPipeline::OperationOf(const BatchCall& call, const BatchedGet&
 }
 
 void ReadPipeline::Continue(const BatchCall& call, const BatchedGet& batched,
-                            std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) {
+                            std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
+                            absl::Time begun) {
   GetOperation& get = OperationOf(call, batched);
-  get.TakeOver(lookup, step, link_.item_read_bytes_max);
+  get.TakeOver(lookup, step, link_.item_read_bytes_max, begun);
   operations_.Place(get, link_.polled_at);
 }
 
@@ -257,6 +268,8 @@ index::ServerTimeBounds ReadPipeline::ClockSince(absl::Time posted) {
 }
 
 void ReadPipeline::PostAll(absl::Time now) {
+  // Before others, which may use up the limits.
+  if (link_.lease.in_cluster()) link_.lease.Advance(link_.source, now);
   if (!operations_.new_gets.empty()) BeginLookups(now);
   if (!operations_.to_read.empty() || !operations_.fetching.empty() || !scans_.idle())
     PostReads(now);

@@ -67,7 +67,8 @@ class ReadPipeline final : private GetBatches::Owner {
   void PostValueReads(const ReadSource& source, absl::Time now);
 
   void Continue(const BatchCall& call, const BatchedGet& batched,
-                std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) override;
+                std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
+                absl::Time begun) override;
   void Restart(const BatchCall& call, const BatchedGet& batched) override;
   void Answered(size_t count) override;
   void Timed(absl::Time begun_at) override;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "index/layout/partitions.h"
+
 namespace osprey::client {
 
 ServerLink::ServerLink(std::unique_ptr<rdma::Transport> link_transport, rdma::Domain& domain,
                        std::unique_ptr<rdma::Memory> liveness_memory,
-                       const EngineOptions& engine_options)
+                       const EngineOptions& engine_options, std::vector<std::string> uris)
     : options(engine_options),
       liveness(std::move(liveness_memory)),
       read_buffers(domain, rdma::Access::kLocal, options.buffer_bytes_max),
@@ -17,7 +19,7 @@ ServerLink::ServerLink(std::unique_ptr<rdma::Transport> link_transport, rdma::Do
       sampler(options.connection.seed),
       report(counters, options.connection.seed),
       connection(std::make_unique<ServerConnection>(*transport, *liveness, read_buffers, session,
-                                                    options.connection)) {}
+                                                    options.connection, std::move(uris))) {}
 
 absl::Time ServerLink::ReceivedBy() {
   if (!received_by.has_value()) {
@@ -36,6 +38,8 @@ void ServerLink::OnReady() {
             limits.reads_in_flight_max / size_t{4}};
   const uint64_t item_bytes_max =
       index::ItemBytes(index::kKeyBytesMax, connection->terms().value_bytes_max);
+  lease.OnReady(connection->terms().in_cluster,
+                index::IncarnationOfPartition(connection->terms().incarnation, 0));
   item_read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
 }
 

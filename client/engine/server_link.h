@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "client/client.h"
@@ -19,6 +21,7 @@
 #include "client/read/access_sampler.h"
 #include "client/read/get_operation.h"
 #include "client/read/location_cache.h"
+#include "client/read/read_lease.h"
 #include "client/read/reads_in_flight.h"
 #include "rdma/transport.h"
 
@@ -50,7 +53,10 @@ struct EngineOptions {
   // Reads Poll's clock again: Poll's argument is too old to date an arrival. Null: that argument is
   // accurate enough, as in virtual time.
   std::function<absl::Time()> clock;
-  // The same, cheaper and up to some ms behind. It is read before answers are delivered, to detect
+  // The clock by which leases last (rdma/lease_clock.h), read only with a server in a cluster. Null:
+  // `clock`, as in virtual time.
+  std::function<absl::Time()> lease_clock;
+  // As `clock`, cheaper and up to some ms behind. It is read before answers are delivered, to detect
   // deadlines that passed while the process was stopped. Null: they are not detected.
   std::function<absl::Time()> coarse_clock;
 };
@@ -59,10 +65,16 @@ struct EngineOptions {
 struct ServerLink {
   // `domain` must outlive this; `transport` is of that domain.
   ServerLink(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
-             std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
+             std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options,
+             std::vector<std::string> uris);
 
   // --- Time.
   absl::Time ReadClock() const { return options.clock ? options.clock() : polled_at; }
+  // Events were taken from the transport: clocks are read again.
+  void Arrived() {
+    received_by.reset();
+    lease.Arrived();
+  }
   // A time at which all events under way had arrived.
   absl::Time ReceivedBy();
   // The bounds of the server's clock from the post of a READ until the events under way.
@@ -72,7 +84,7 @@ struct ServerLink {
     return options.coarse_clock && options.coarse_clock() >= deadline;
   }
 
-  // The connection is ready: sets `source` and `item_read_bytes_max`.
+  // The connection is ready: sets `source`, `item_read_bytes_max` and what `lease` has to know.
   void OnReady();
 
   const EngineOptions options;
@@ -88,7 +100,9 @@ struct ServerLink {
   Session session;
   LocationCache location_cache;
   AccessSampler sampler;
-  GetContext get_context{counters, location_cache, sampler};
+  ReadLease lease{reads, read_buffers, counters,
+                  [this] { return options.lease_clock ? options.lease_clock() : ReadClock(); }};
+  GetContext get_context{counters, location_cache, sampler, lease};
   ClientGetStats report;
   std::unique_ptr<ServerConnection> connection;
 

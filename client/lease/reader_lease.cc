@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "rdma/lease_time.h"
-
 namespace osprey::client {
 namespace {
 
@@ -64,8 +62,6 @@ void ReaderLease::SeeBeat(uint64_t beat) {
 void ReaderLease::Extend(absl::Time from) {
   until_ = std::max(until_, from + HeldFor(kReaderLease()));
 }
-
-bool ReaderLease::WantsRead(absl::Time now) const { return now - read_at_ >= kBeatInterval(); }
 
 // No: there is a lease, or a READ that is posted now will bring one.
 bool ReaderLease::WantsRequest(absl::Time now) const {

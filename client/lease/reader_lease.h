@@ -47,6 +47,7 @@
 #include "absl/time/time.h"
 #include "index/layout/partitions.h"
 #include "index/layout/serving_record.h"
+#include "rdma/lease_time.h"
 
 namespace osprey::client {
 
@@ -74,8 +75,10 @@ class ReaderLease {
   // there is always a GET, the READs alone keep the lease: one in each interval of beats. A request
   // is for the first GETs, and for those after a pause as long as a lease. ReadPosted of the same
   // instant may come before or after WantsRequest.
-  bool WantsRead(absl::Time now) const;
+  bool WantsRead(absl::Time now) const { return now >= NextRead(); }
   bool WantsRequest(absl::Time now) const;
+  // When WantsRead begins.
+  absl::Time NextRead() const { return read_at_ + kBeatInterval(); }
   void ReadPosted(absl::Time now) { read_at_ = now; }
   void RequestSent(absl::Time now) { requested_at_ = now; }
 

@@ -25,6 +25,7 @@
 #include "client/read/key_start.h"
 #include "client/read/location_cache.h"
 #include "client/read/partition_maps.h"
+#include "client/read/read_lease.h"
 #include "index/layout/access_hint.h"
 #include "index/layout/hash.h"
 #include "index/layout/line_search.h"
@@ -37,6 +38,7 @@ struct GetContext {
   Counters& counters;
   LocationCache& cache;
   AccessSampler& sampler;
+  ReadLease& lease;
 
   // Caches all slots of a READ, of its key and of the neighbours: each may save a READ later.
   void Saw(const KeyStart& start, absl::Span<const index::SlotSeen> slots) {
@@ -87,6 +89,8 @@ class CachedLookup {
 
   // The offset of the key's partition in the region. REQUIRES: Prepare.
   uint64_t offset() const { return start_.partition->offset; }
+  // Its number. REQUIRES: Prepare.
+  uint32_t partition() const { return start_.partition->number; }
 
  private:
   void Open() {

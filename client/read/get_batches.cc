@@ -106,6 +106,7 @@ void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Ti
   Batch& batch = *open_;
   free_.pop_back();
   batch.call = call;
+  if (context_.lease.in_cluster()) batch.begun = context_.lease.Begun();
   const size_t count = std::exchange(batch.reading, 0);
   // (Prefetching does not help a single lookup.)
   for (size_t i = 0; count > 1 && i < count; ++i)
@@ -161,6 +162,7 @@ bool GetBatches::AnswerOne(absl::Time deadline, Owner& owner) {
 
 void GetBatches::KeepOne(const BatchCall& call) {
   open_->call = call;
+  open_->begun = context_.lease.Begun();
   open_->reading = 1;
 }
 
@@ -171,12 +173,22 @@ void GetBatches::Follow(const ReadSource& source, Batch& batch, Member& member,
   const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
                      step.length <= std::min(kReadBytesMax, source.read_bytes_max);
   if (!reads) {
-    owner.Continue(batch.call, member.get, member.lookup, step);
+    owner.Continue(batch.call, member.get, member.lookup, step, batch.begun);
     member.get.answer = nullptr;
     return;
   }
   member.read = {member.lookup->offset() + step.offset, step.length};
   KeepReading(batch, member);
+}
+
+// What its READs have found does not count: an operation sends a GET by message.
+void GetBatches::Ask(Batch& batch, Member& member, Owner& owner) {
+  context_.lease.CountRefused();
+  if (member.stage != Stage::kLooks) member.lookup->Prepare(member.start, member.get.key);
+  CachedLookup::Step step;
+  step.kind = index::Lookup::Kind::kAskServer;
+  owner.Continue(batch.call, member.get, member.lookup, step, batch.begun);
+  member.get.answer = nullptr;
 }
 
 void GetBatches::KeepReading(Batch& batch, Member& member) {
@@ -215,9 +227,14 @@ void GetBatches::Done(const ReadSource& source, uint32_t number, bool believe, a
   const auto clock = [&] { return owner.ClockSince(batch.posted_at); };
   const index::Lookup::TimeOfRead time(clock);
   const size_t landed = std::exchange(batch.reading, 0);
+  const bool in_cluster = context_.lease.in_cluster();
   for (size_t i = 0; i < landed; ++i) {
     Member& member = batch.members[i];
     const index::ByteSpan bytes(member.lands_at, member.read.length);
+    if (in_cluster && !context_.lease.Covers(member.start.partition->number, batch.begun)) {
+      Ask(batch, member, owner);
+      continue;
+    }
     if (member.stage == Stage::kFirst && AnswersAtOnce(member, bytes)) continue;
     const CachedLookup::Step step = Look(member, bytes, time);
     if (!Answers(step, *member.get.answer)) Follow(source, batch, member, step, owner);

@@ -6,7 +6,7 @@
 //                 ▲           │     the others' lookups take the bytes
 //                 └─ another READ
 //                             └─ anything else (torn: after a pause; a long READ or value; a GET by
-//                                message): an operation continues the lookup as it is
+//                                message; no lease): an operation continues the lookup as it is
 //
 // R4: a batch has one deadline. After all that landed together is judged, the clock is read once
 //     more, and late answers are not accepted.
@@ -66,11 +66,11 @@ class GetBatches {
   // What a batch leaves to its owner. (No method begins or ends a batch.)
   class Owner {
    public:
-    // An operation continues from that step. The batch gets the operation's own, empty lookup in
-    // exchange.
+    // An operation continues from that step of a lookup that began at `begun` (ReadLease). The batch
+    // gets the operation's own, empty lookup in exchange.
     virtual void Continue(const BatchCall& call, const BatchedGet& get,
-                          std::unique_ptr<CachedLookup>& lookup,
-                          const CachedLookup::Step& step) = 0;
+                          std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
+                          absl::Time begun) = 0;
     // An operation starts over: the connection is gone.
     virtual void Restart(const BatchCall& call, const BatchedGet& get) = 0;
     // This many have their answers, and are counted out; one timed GET is among them.
@@ -102,7 +102,8 @@ class GetBatches {
   bool BeginOne(const ReadSource& source, PartitionMaps& maps, const BatchedGet& get,
                 absl::Time now);
   ReadChainId one() const { return {ReadChainId::User::kBatch, open_->number}; }
-  // The READ has landed. Whether it answers the GET.
+  uint32_t partition_of_one() const { return open_->members[0].start.partition->number; }
+  // The READ has landed, and counts (ReadLease::Covers). Whether it answers the GET.
   bool AnswerOne(absl::Time deadline, Owner& owner);
   // The GET goes on as a batch. Its chain is under way, or Done follows.
   void KeepOne(const BatchCall& call);
@@ -137,6 +138,7 @@ class GetBatches {
     size_t reading = 0;
     BatchCall call;
     absl::Time posted_at;
+    absl::Time begun;  // ReadLease::Begun before the first READs
     Buffer buffer;
   };
 
@@ -149,6 +151,7 @@ class GetBatches {
                                  index::Lookup::TimeOfRead time);
   void Follow(const ReadSource& source, Batch& batch, Member& member,
               const CachedLookup::Step& step, Owner& owner);
+  void Ask(Batch& batch, Member& member, Owner& owner);
   void KeepReading(Batch& batch, Member& member);
   void SetRead(const ReadSource& source, const Batch& batch, Member& member, std::byte* lands_at,
                rdma::ReadRequest& read);

@@ -73,13 +73,24 @@ void GetOperation::Begin(uint64_t read_bytes_max) {
     return;
   }
   read_bytes_max_ = read_bytes_max;
+  lookup_begun_ = lease_.Begun();
+  named_version_ = 0;
   Follow(lookup_->Begin());
 }
 
+void GetOperation::BeginByMessage(uint64_t read_bytes_max) {
+  assert(state_ == State::kNew && measured_bytes_ == 0);
+  read_bytes_max_ = read_bytes_max;
+  ++counters_.unleased_gets;
+  AskServer();
+}
+
 void GetOperation::TakeOver(std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
-                            uint64_t read_bytes_max) {
+                            uint64_t read_bytes_max, absl::Time begun) {
   assert(state_ == State::kNew && measured_bytes_ == 0);
   std::swap(lookup_, lookup);
+  lookup_begun_ = begun;
+  named_version_ = 0;
   lookup_->set_key(key());
   read_bytes_max_ = read_bytes_max;
   Follow(step);
@@ -143,18 +154,37 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
       return;
     case index::Lookup::Kind::kReadValue:
       if (step.value_length > read_bytes_max_) break;
+      // From here on the value is immutable, so later READs need not be covered.
+      head_counts_ = lease_.Covers(lookup_->partition(), lookup_begun_);
+      if (!head_counts_ && named_version_ == 0) {
+        lease_.CountRefused();
+        break;
+      }
       return BeginFetch(step);
     case index::Lookup::Kind::kHit:
+      if (!Counts(step)) break;
       used_clock_ = step.expiry_ns != 0;
       if (!step.in_pieces) return Hit(step.value, step.version, TtlOf(step));
       length_ = fetch_.length;
       return Answer(Value{std::move(fetched_), step.version, TtlOf(step)});
     case index::Lookup::Kind::kMiss:
+      if (!Counts(step)) break;
       return Answer(AbsentError());
     case index::Lookup::Kind::kAskServer:
       break;
   }
   AskServer();
+}
+
+// Whether a hit or a miss is an answer. Else a GET by message follows. A reply is as good as a lease
+// for the version that it names: items never change.
+bool GetOperation::Counts(const index::Lookup::Step& step) {
+  const bool is_hit = step.kind == index::Lookup::Kind::kHit;
+  if (is_hit && named_version_ != 0 && step.version == named_version_) return true;
+  if (is_hit && step.in_pieces ? head_counts_ : lease_.Covers(lookup_->partition(), lookup_begun_))
+    return true;
+  lease_.CountRefused();
+  return false;
 }
 
 // The whole value is available.
@@ -217,6 +247,8 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
   }
   // The item stays in its place for a while: READ it there. The bytes are verified like any other
   // READ.
+  lookup_begun_ = lease_.Begun();
+  named_version_ = reply.body.version;
   Follow(lookup_->BeginAt(reply.body.slot, key(), ReadOptions(reply.body.version)));
 }
 

@@ -9,7 +9,7 @@
 //     |              |                           |   |
 //     |   a lookup from the reply's slot         |   +-- hit or miss --> kDone
 //     |              |                           |
-//     | no READ      +-------- kAsking           |  the lookup gives up
+//     | no READ      +-------- kAsking           |  the lookup gives up, or there is no lease
 //     | will do                 ^   |            v
 //     +----------> kToAsk ------+   +--------> kDone      (kToAsk: the second and later times
 //                         sent        Replied              by way of kPaused)
@@ -51,6 +51,7 @@ class GetOperation final : public Operation {
   explicit GetOperation(GetContext& context)
       : Operation(Type::kGet),
         counters_(context.counters),
+        lease_(context.lease),
         lookup_(std::make_unique<CachedLookup>(context)) {}
 
   // kDone -> `kNew`. Without `want_value` the answer's bytes stay empty.
@@ -70,13 +71,16 @@ class GetOperation final : public Operation {
   void Prepare(PartitionMaps& maps);
   // After Prepare: prefetches the cache lines for Begin.
   void Prefetch() const;
-  // `kNew` -> as Landed: continues a lookup of this key that a batch began, at its last step. The
-  // batch gets the operation's own, empty lookup in exchange.
+  // `kNew` -> as Landed: continues a lookup of this key that a batch began at `begun`
+  // (ReadLease::Begun), at its last step. The batch gets the operation's own, empty lookup in
+  // exchange.
   void TakeOver(std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
-                uint64_t read_bytes_max);
+                uint64_t read_bytes_max, absl::Time begun);
   // `kNew` -> kToRead (or kToAsk). READs are no longer than `read_bytes_max`, because no value is
   // longer.
   void Begin(uint64_t read_bytes_max);
+  // The same without a lease, where READs would not count: `kNew` -> kToAsk.
+  void BeginByMessage(uint64_t read_bytes_max);
   // kReading -> any state but `kNew`: all bytes of step_read() have landed in its buffer.
   // `time_since(posted)` returns the bounds of the server's clock from then until now.
   using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
@@ -144,6 +148,7 @@ class GetOperation final : public Operation {
  private:
   index::LookupOptions ReadOptions(uint64_t present_version) const;
   void Follow(const index::Lookup::Step& step);
+  bool Counts(const index::Lookup::Step& step);
   void BeginFetch(const index::Lookup::Step& step);
   void AskServer();
   void Hit(absl::Span<const std::byte> bytes, uint64_t version, absl::Duration ttl);
@@ -152,7 +157,13 @@ class GetOperation final : public Operation {
   void Count();
 
   Counters& counters_;
+  ReadLease& lease_;
   std::unique_ptr<CachedLookup> lookup_;
+  // Of the lookup: when it began, for the lease; the version that a reply has named, else 0; and
+  // whether the READ of a long item's head counts.
+  absl::Time lookup_begun_;
+  uint64_t named_version_ = 0;
+  bool head_counts_ = false;
   State state_ = State::kDone;
   bool want_value_ = true;
   uint32_t measured_bytes_ = 0;  // 0: a GET

@@ -32,7 +32,7 @@ struct ReadSource {
 
 // Names a chain of READs.
 struct ReadChainId {
-  enum class User : uint8_t { kConnection = 0, kOperations, kBatch, kValue, kScan };
+  enum class User : uint8_t { kConnection = 0, kOperations, kBatch, kValue, kScan, kLease };
   User user = User::kConnection;
   uint32_t number = 0;
 

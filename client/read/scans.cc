@@ -16,6 +16,8 @@ namespace {
 constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
 constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
 constexpr int kPauseDoublingsMax = 6;
+// A pause after READs that no lease covers. Usually there is none then, and the scan waits for it.
+constexpr absl::Duration kUncoveredPause = absl::Milliseconds(5);
 
 // dataset (16 hexadecimal digits), partition (2), position (7), depth (2), home (2), and from_hash
 // (16), at which the home is divided
@@ -84,6 +86,8 @@ void Scans::Start(Request request) {
 }
 
 void Scans::Advance(const ReadSource& source, PartitionMaps& maps, absl::Time now) {
+  waits_for_lease_ = !idle() && !lease_.Begin();
+  if (waits_for_lease_) return;
   for (const std::unique_ptr<Operation>& operation : operations_) {
     if (operation->state == State::kPaused && now >= operation->pause_end) {
       operation->state = operation->scan.has_value() ? State::kReading : State::kNew;
@@ -120,6 +124,7 @@ void Scans::Begin(Operation& operation, PartitionMaps& maps) {
   options.entries_max = operation.request.limit - operation.found.count;
   options.want_values = operation.request.values;
   options.count_only = operation.request.count_only;
+  operation.begun = lease_.Begun();
   operation.scan.emplace(partition.map, next.cursor, options);
   operation.state = State::kReading;
   Follow(operation, operation.scan->Start(), absl::InfinitePast());
@@ -242,6 +247,15 @@ void Scans::Done(uint32_t number, bool believe, absl::Time now, TimeSince time_s
     return;
   }
   if (operation.chains > 0 || operation.next_read < operation.step.reads.size()) return;
+  if (!lease_.Covers(operation.found.next.partition, operation.begun)) {
+    ++counters_.uncovered_reads;
+    TakeOut(operation);
+    operation.scan.reset();
+    operation.lacked_time = false;
+    operation.state = State::kPaused;
+    operation.pause_end = now + kUncoveredPause;
+    return;
+  }
   const index::ServerTimeBounds time = time_since(operation.posted_at);
   operation.lacked_time = time.latest_ns == UINT64_MAX;
   if (!operation.lacked_time) operation.found.now_ns = time.latest_ns;

@@ -6,6 +6,8 @@
 //     |         |
 //     |         +-- writes there are too fast --> kPaused --> kReading, from its cursor
 //     |
+//     +---------+-- READs without a lease: after a pause, once more from the cursor
+//     |
 //     +------- the connection is lost: once more from the cursor; where the keys are others, from
 //              the beginning, if the scan began there
 //
@@ -38,6 +40,7 @@
 #include "client/client.h"
 #include "client/common/buffer_pool.h"
 #include "client/read/partition_maps.h"
+#include "client/read/read_lease.h"
 #include "client/read/reads_in_flight.h"
 #include "index/reader/scan.h"
 #include "rdma/transport.h"
@@ -77,8 +80,8 @@ class Scans {
     absl::AnyInvocable<void(absl::StatusOr<Found>)> done;
   };
 
-  Scans(ReadsInFlight& reads, BufferPool& buffers, Counters& counters)
-      : reads_(reads), buffers_(buffers), counters_(counters) {}
+  Scans(ReadsInFlight& reads, BufferPool& buffers, Counters& counters, ReadLease& lease)
+      : reads_(reads), buffers_(buffers), counters_(counters), lease_(lease) {}
   Scans(const Scans&) = delete;
   Scans& operator=(const Scans&) = delete;
 
@@ -105,6 +108,9 @@ class Scans {
   // When Expire has work to do, and when Advance has.
   absl::Time NextDeadline() const;
   absl::Time NextTimer() const;
+  // Scans wait for a lease. NextTimer is not meaningful: the next is when a READ of the serving
+  // record is due.
+  bool waits_for_lease() const { return waits_for_lease_ && !idle(); }
   // A scan waits for closer bounds of the server's clock.
   bool wants_time() const;
 
@@ -120,6 +126,7 @@ class Scans {
     std::optional<index::Scan> scan;  // of the partition in found.next
     uint64_t partition_offset = 0;    // of that one, in the region
     uint32_t partitions = 1;
+    absl::Time begun;  // ReadLease::Begun when `scan` began
     Found found;
     absl::StatusOr<Found> answer;
     bool expired = false;  // the answer has the results found by the deadline
@@ -153,6 +160,8 @@ class Scans {
   ReadsInFlight& reads_;
   BufferPool& buffers_;
   Counters& counters_;
+  ReadLease& lease_;
+  bool waits_for_lease_ = false;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<size_t> free_;  // of operations_
   std::vector<size_t> done_;  // likewise: callbacks to be run

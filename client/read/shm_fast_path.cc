@@ -37,13 +37,17 @@ size_t ShmFastPath::Answer(const ReadSource& source, rdma::Bytes region, Partiti
   if (!buffer_.valid()) return gets.size();
   const size_t reads = Look(source, region, maps, gets);
   if (reads == 0) return gets.size();
+  ReadLease& lease = context_.lease;
+  const absl::Time begun = lease.in_cluster() ? lease.Begun() : absl::InfinitePast();
   if (!mapped_->ReadNow(source.connection, {chain_.data(), reads}).ok()) return gets.size();
+  lease.Arrived();
   size_t left = 0;
   size_t answered = 0;
   const std::byte* landed = buffer_.data();
   for (size_t i = 0; i < gets.size(); ++i) {
     const index::MappedProbe& mapped_probe = members_[i].mapped_probe;
-    if (mapped_probe.seen() && Judge(members_[i], landed, gets[i])) {
+    if (mapped_probe.seen() && lease.Covers(members_[i].partition->number, begun) &&
+        Judge(members_[i], landed, gets[i])) {
       answered_[answered++] = gets[i];
     } else {
       gets[left++] = gets[i];

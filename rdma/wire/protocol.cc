@@ -83,6 +83,7 @@ absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
   }
   if (body->wants_hints > 1) return Bad("wants_hints", body->wants_hints, "0 or 1");
   if (body->wants_reports > 1) return Bad("wants_reports", body->wants_reports, "0 or 1");
+  if (body->in_cluster > 1) return Bad("in_cluster", body->in_cluster, "0 or 1");
   return body;
 }
 

@@ -143,9 +143,12 @@ struct WelcomeBody {
   uint32_t partitions = 1;  // equal parts of the region: a power of two, at most kPartitionsMax
   uint64_t server_time = 0;
   uint32_t wants_hints = 0;    // 1: the server evicts, and requests Hints
-  uint32_t wants_reports = 0;  // 1: the server has a metrics reader, and requests Reports
-  // Identifies the data directory, whose keys and sessions outlive an incarnation. 0: data in
-  // memory.
+  uint16_t wants_reports = 0;  // 1: the server has a metrics reader, and requests Reports
+  // 1: the server is in a cluster. What a client READs counts only under a lease
+  // (index/layout/serving_record.h), since another server may have taken over.
+  uint16_t in_cluster = 0;
+  // Identifies the data directory, or the cluster, whose keys and sessions outlive an incarnation.
+  // 0: data in memory of one server.
   uint64_t data_id = 0;
   uint8_t proof[kMacBytes] = {};  // proof that the server has the key; zero without a key
 };
@@ -156,6 +159,7 @@ static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 static_assert(offsetof(WelcomeBody, partitions) == 52);
 static_assert(offsetof(WelcomeBody, server_time) == 56);
 static_assert(offsetof(WelcomeBody, wants_reports) == 68);
+static_assert(offsetof(WelcomeBody, in_cluster) == 70);
 static_assert(offsetof(WelcomeBody, data_id) == 72);
 static_assert(offsetof(WelcomeBody, proof) == 80);
 

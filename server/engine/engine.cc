@@ -76,6 +76,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
                           [this](absl::Time at) { return ApplyDecided(at); });
   }
   shared_.data_id = options.data_id;
+  shared_.in_cluster = options.in_cluster;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);

@@ -111,6 +111,8 @@ struct EngineOptions {
   // Identifies the data directory, 64 random bits. A client of an earlier incarnation with the same
   // id may resume its session. 0: data in memory.
   uint64_t data_id = 0;
+  // The Welcome says so: READs of clients count only under a lease (client/lease/reader_lease.h).
+  bool in_cluster = false;
   // Receive the id of each session that begins, before its Welcome is sent, and of each that ends.
   // A restored session does not begin again, and no session ends because the engine does. Called on
   // the engine's thread. May be empty.

@@ -1,7 +1,10 @@
 // The public client: options, errors of connecting, closing, and that a GET allocates nothing. Over
 // shared memory.
 
+#include <signal.h>
+
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
@@ -90,6 +93,48 @@ TEST_F(ClientApiTest, WithoutAServerItTriesUntilTheTimeoutAndSaysWhatIsWrong) {
   EXPECT_THAT(Text(status), HasSubstr("/absent"));
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(290));
   EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+}
+
+// The first was killed, the second never ran, the third does. None is in a cluster.
+TEST_F(ClientApiTest, ADeadServerIsPassedOver) {
+  const std::string directory = NewTemporaryDirectory();
+  const std::string first = absl::StrCat(directory, "/first");
+  absl::StatusOr<std::unique_ptr<ServerProcess>> dead =
+      ServerProcess::Start(absl::StrCat("shm://", first));
+  ASSERT_TRUE(dead.ok()) << dead.status();
+  const std::string list = absl::StrCat("shm://", first, ",", directory, "/second,",
+                                        server_->uri().substr(std::strlen("shm://")));
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(list);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_THAT((*client)->Describe(), HasSubstr(absl::StrCat("server=shm://", first)));
+  const uint64_t of_first = (*client)->dataset();
+  ASSERT_EQ(kill((*dead)->pid(), SIGKILL), 0);
+  // The connection is lost, and the next server is another. (A write that the first has got would be
+  // UNKNOWN.)
+  ASSERT_TRUE((*client)->Ping().ok());
+  ASSERT_TRUE((*client)->Put("planet", "saturn").ok());
+  EXPECT_EQ((*client)->Get("planet")->bytes, "saturn");
+  EXPECT_NE((*client)->dataset(), of_first);
+  EXPECT_THAT((*client)->Describe(), HasSubstr(absl::StrCat("server=", server_->uri())));
+  // The dead one is first again for a new client.
+  Options options;
+  options.await_listener = false;
+  client = Client::Connect(list, options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ((*client)->Get("planet")->bytes, "saturn");
+  EXPECT_EQ((*client)->counters().lease_reads, 0u);
+  EXPECT_EQ((*client)->counters().rpc_gets, 0u);
+}
+
+TEST_F(ClientApiTest, WhereAllAreDeadTheErrorNamesAll) {
+  const std::string directory = NewTemporaryDirectory();
+  const std::string list = absl::StrCat("shm://", directory, "/first,", directory, "/second");
+  Options options;
+  options.await_listener = false;
+  const absl::Status status = Client::Connect(list, options).status();
+  EXPECT_EQ(ReasonOf(status), Reason::kNoListener) << status;
+  EXPECT_THAT(Text(status), HasSubstr(absl::StrCat("shm://", directory, "/first")));
+  EXPECT_THAT(Text(status), HasSubstr(absl::StrCat("shm://", directory, "/second")));
 }
 
 TEST_F(ClientApiTest, BadArgumentsAreRefusedByEveryOperation) {

@@ -56,13 +56,14 @@ class ClientEngineTest : public ::testing::Test {
                    uint64_t slot_cache_bytes = 1 << 20) {
     domain_ = network_.NewDomain("client");
     client::EngineOptions options;
-    options.connection.uri = kUri;
+    options.connection.uri = uris_;
     options.connection.key = key_;
     options.operations_max = operations_max;
     options.buffer_bytes_max = buffer_bytes_max;
     options.slot_cache_bytes = slot_cache_bytes;
     options.clock = clock_;
     options.coarse_clock = coarse_clock_;
+    options.lease_clock = lease_clock_;
     engine_ =
         client::ClientEngine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
   }
@@ -147,10 +148,12 @@ class ClientEngineTest : public ::testing::Test {
 
   fake::Network network_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::string uris_ = kUri;     // of engines started from now on
   rdma::AuthKey::Pointer key_;  // of engines started from now on; null: none
   // The clock of client and server; null: now_, as they are polled.
   std::function<absl::Time()> clock_;
   std::function<absl::Time()> coarse_clock_;  // null: as in virtual time
+  std::function<absl::Time()> lease_clock_;   // null: clock_
   std::function<absl::Time()> server_clock_;
   std::unique_ptr<rdma::Domain> domain_;
   std::unique_ptr<ScriptedServer> server_;

@@ -66,7 +66,16 @@ void MustBeOneLine(const absl::Status& status) {
               "an error of several lines, or of none");
 }
 
+void TakeAddressList(const std::string& text) {
+  const absl::StatusOr<std::vector<std::string>> uris = rdma::ParseAddresses(text);
+  if (!uris.ok()) return MustBeOneLine(uris.status());
+  OSPREY_MUST(!uris->empty() && uris->size() <= rdma::kAddressesMax, "a list of no such length");
+  for (const std::string& uri : *uris)
+    OSPREY_MUST(rdma::ParseAddress(uri).ok(), "a list with an address that is none");
+}
+
 void TakeAddress(const std::string& text) {
+  TakeAddressList(text);
   const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(text);
   if (!address.ok()) return MustBeOneLine(address.status());
   const std::string again = address->ToString();

@@ -87,5 +87,59 @@ TEST(AddressTest, EveryRefusalQuotesTheAddressSaysWhyAndShowsARightOne) {
             std::string::npos);
 }
 
+std::vector<std::string> ListOf(absl::string_view uri) { return ParseAddresses(uri).value(); }
+
+TEST(AddressListTest, OneAddressIsAListOfItself) {
+  EXPECT_EQ(ListOf("rdma://host"), std::vector<std::string>{"rdma://host"});
+  EXPECT_EQ(ListOf("shm:///run/a.sock"), std::vector<std::string>{"shm:///run/a.sock"});
+}
+
+TEST(AddressListTest, EachAddressHasTheSchemeAtTheStart) {
+  EXPECT_EQ(ListOf("rdma://a:7411,b,[fd00::7]:7411"),
+            (std::vector<std::string>{"rdma://a:7411", "rdma://b", "rdma://[fd00::7]:7411"}));
+  EXPECT_EQ(ListOf("shm:///p1,/p2,p3"),
+            (std::vector<std::string>{"shm:///p1", "shm:///p2", "shm://p3"}));
+}
+
+TEST(AddressListTest, ItHasSixteenAddressesAtMost) {
+  std::string list = "rdma://a0";
+  for (int i = 1; i < 16; ++i) list += ",a" + std::to_string(i);
+  EXPECT_EQ(ListOf(list).size(), kAddressesMax);
+  const std::string message(ParseAddresses(list + ",a16").status().message());
+  EXPECT_NE(message.find("17 addresses; give at most 16"), std::string::npos) << message;
+}
+
+TEST(AddressListTest, AFaultIsNamedWithItsAddressAndTheFix) {
+  const struct {
+    const char* uri;
+    const char* why;
+  } cases[] = {
+      {"rdma://a,,b", "address 2 of 3 is empty"},
+      {"rdma://a,", "address 2 of 2 is empty"},
+      {"rdma://,a", "address 1 of 2 is empty"},
+      {"shm://,/p", "address 1 of 2 is empty"},
+      {"rdma://a,rdma://b", "\"rdma://b\" has a scheme of its own"},
+      {"rdma://a,shm:///p", "\"shm:///p\" has a scheme of its own"},
+      {"shm:///p,shm:///q", "\"shm:///q\" has a scheme of its own"},
+      {"rdma://a,b,a", "rdma://a is there twice"},
+      {"rdma://a,A:7411", "rdma://A:7411 is there twice"},
+      {"shm:///p,/q,/q", "shm:///q is there twice"},
+      {"rdma://a,b c", "address \"rdma://b c\": the host is neither"},
+      {"rdma://a,b:x", "address \"rdma://b:x\": the port"},
+      {"a,b", "address \"a\": it begins with neither"},
+      {"", "it begins with neither"},
+      {"rdma://", "the host is missing"},
+  };
+  for (const auto& c : cases) {
+    const absl::Status status = ParseAddresses(c.uri).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.uri;
+    const std::string message(status.message());
+    EXPECT_NE(message.find(c.why), std::string::npos) << message;
+    EXPECT_NE(message.find("rdma://10.0.0.7:7411"), std::string::npos) << message;
+  }
+  // Paths are what they are.
+  EXPECT_EQ(ListOf("shm:///P,/p").size(), 2u);
+}
+
 }  // namespace
 }  // namespace osprey::rdma

@@ -146,6 +146,7 @@ TEST(ProtocolTest, EachBadFieldOfWelcomeIsNamed) {
   refused("partitions", [](WelcomeBody& b) { b.partitions = 2 * kPartitionsMax; });
   refused("wants_hints", [](WelcomeBody& b) { b.wants_hints = 2; });
   refused("wants_reports", [](WelcomeBody& b) { b.wants_reports = 2; });
+  refused("in_cluster", [](WelcomeBody& b) { b.in_cluster = 2; });
 }
 
 TEST(ProtocolTest, EachBadFieldOfAnEagerPutIsNamed) {

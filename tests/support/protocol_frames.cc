@@ -80,6 +80,7 @@ WelcomeBody AnyWelcome() {
   body.server_time = 0xB3;
   body.wants_hints = 1;
   body.wants_reports = 1;
+  body.in_cluster = 1;
   body.data_id = 0xB4;
   for (size_t i = 0; i < kMacBytes; ++i) body.proof[i] = static_cast<uint8_t>(0xC0 + i);
   return body;
@@ -379,7 +380,7 @@ std::vector<Named> EveryMessage() {
        "4f56 02 00 88000000 8877665544332211 0000000000000000"
        "b100000000000000 00200000007f0000 0000002000000000 b2000000 00000000"
        "1e000000 01000000 0000100000000000 b01f0000 04000000"
-       "b300000000000000 01000000 01000000 b400000000000000"
+       "b300000000000000 01000000 0100 0100 b400000000000000"
        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf"},
       {"Put", PutFrame(EagerPut("key", "value"), "keyvalue"),
        "4f56 10 00 60000000 8877665544332211 0807060504030201"

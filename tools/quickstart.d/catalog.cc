@@ -247,7 +247,7 @@ ExitStatus Main(int argc, char** argv) {
       !FLAGS_server.empty() || environment == nullptr ? FLAGS_server : environment;
   if (server.empty())
     return Fail(ExitStatus::kUsage, "no server given; use --server=URI or set OSPREY_SERVER");
-  if (const absl::Status address = rdma::ParseAddress(server).status(); !address.ok())
+  if (const absl::Status address = rdma::ParseAddresses(server).status(); !address.ok())
     return Fail(ExitStatus::kUsage, address.message());
   return Run(verify, words->back(), server);
 }

@@ -178,6 +178,7 @@ void Handshake::Welcome(bool resumed, absl::Time now) {
   body.partitions = shared_.tables.partitions();
   body.wants_hints = shared_.tables.evicts() ? 1 : 0;
   body.wants_reports = shared_.client_gets != nullptr ? 1 : 0;
+  body.in_cluster = shared_.in_cluster ? 1 : 0;
   body.eager_bytes_max = replies_.frame_bytes_max() -
                          static_cast<uint32_t>(sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody));
   if (exchange_ != nullptr) {

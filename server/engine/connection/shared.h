@@ -81,6 +81,8 @@ struct Shared {
   std::function<uint64_t()> random = nullptr;
   // Identifies the data directory; 0: data in memory.
   uint64_t data_id = 0;
+  // The Welcome says so: READs of clients count only under a lease.
+  bool in_cluster = false;
 };
 
 // The place of a connection: one transport, and the memory registered for it.

@@ -1,0 +1,202 @@
+// A client with the addresses of several servers, in virtual time.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/engine/server_addresses.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rdma/errors.h"
+#include "tests/client/client_engine_fixture.h"
+
+namespace osprey {
+namespace {
+
+using client::ServerAddresses;
+using client::ServerConnection;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kA[] = "rdma://a:7411";
+constexpr char kB[] = "rdma://b:7411";
+constexpr char kC[] = "rdma://c:7411";
+
+std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(ServerAddressesTest, EachIsTriedOnceInARound) {
+  ServerAddresses addresses({kA, kB, kC});
+  EXPECT_TRUE(addresses.round_begins());
+  EXPECT_EQ(addresses.present(), kA);
+  EXPECT_TRUE(addresses.EndAttempt());
+  EXPECT_FALSE(addresses.round_begins());
+  EXPECT_EQ(addresses.present(), kB);
+  EXPECT_TRUE(addresses.EndAttempt());
+  EXPECT_EQ(addresses.present(), kC);
+  EXPECT_FALSE(addresses.EndAttempt());
+  EXPECT_EQ(addresses.present(), kA);
+  EXPECT_TRUE(addresses.EndAttempt());
+  // After a connection all others are tried before a pause.
+  addresses.Succeed();
+  EXPECT_EQ(addresses.present(), kB);
+  EXPECT_TRUE(addresses.EndAttempt());
+  EXPECT_TRUE(addresses.EndAttempt());
+  EXPECT_FALSE(addresses.EndAttempt());
+  EXPECT_EQ(addresses.present(), kB);
+}
+
+TEST(ServerAddressesTest, OneAddressKeepsItsErrorAsItIs) {
+  ServerAddresses addresses({kA});
+  EXPECT_TRUE(addresses.error().ok());
+  addresses.Note(rdma::NoListenerError(kA));
+  EXPECT_EQ(addresses.error(), rdma::NoListenerError(kA));
+  EXPECT_FALSE(addresses.EndAttempt());
+}
+
+TEST(ServerAddressesTest, TheErrorNamesAllThatWereTried) {
+  ServerAddresses addresses({kA, kB, kC});
+  addresses.Note(rdma::NoListenerError(kA));
+  EXPECT_EQ(ReasonOf(addresses.error()), Reason::kNoConnection) << "two were not tried";
+  addresses.EndAttempt();
+  addresses.Note(rdma::PeerGoneError("it hung up"));
+  addresses.EndAttempt();
+  addresses.Note(rdma::TimeoutError("connecting", kC));
+  EXPECT_EQ(ReasonOf(addresses.error()), Reason::kNoConnection);
+  EXPECT_EQ(TextOf(addresses.error()),
+            "none of 3 addresses leads to a server: no server listens at rdma://a:7411; "
+            "rdma://b:7411: the connection broke: it hung up; no answer from rdma://c:7411 in time "
+            "while connecting; check that one of these servers runs, and the addresses");
+}
+
+TEST(ServerAddressesTest, AReasonThatAllShareIsThatOfTheError) {
+  ServerAddresses addresses({kA, kB});
+  addresses.Note(rdma::NoListenerError(kA));
+  addresses.EndAttempt();
+  addresses.Note(rdma::NoListenerError(kB));
+  EXPECT_EQ(ReasonOf(addresses.error()), Reason::kNoListener);
+  EXPECT_EQ(addresses.error().code(), rdma::NoListenerError(kB).code());
+}
+
+TEST(ServerAddressesTest, ErrorsBeforeAConnectionAreForgotten) {
+  ServerAddresses addresses({kA, kB});
+  addresses.Note(rdma::NoListenerError(kA));
+  addresses.EndAttempt();
+  addresses.Succeed();
+  addresses.Note(rdma::PeerGoneError("it hung up"));
+  EXPECT_THAT(TextOf(addresses.error()),
+              AllOf(HasSubstr("rdma://b:7411: the connection broke"), Not(HasSubstr("a:7411"))));
+}
+
+class ClientAddressesTest : public ClientEngineTest {
+ protected:
+  ClientAddressesTest() { uris_ = "rdma://a:7411,b:7411,c:7411"; }
+  std::unique_ptr<ScriptedServer> ServerAt(const char* uri, uint64_t incarnation) {
+    return std::make_unique<ScriptedServer>(network_, uri, incarnation);
+  }
+};
+
+TEST_F(ClientAddressesTest, AListThatIsNoneIsRefused) {
+  for (const char* uris : {"rdma://a,a", "rdma://a,", "a,b", "rdma://a,shm:///b"}) {
+    domain_ = network_.NewDomain("client");
+    client::EngineOptions options;
+    options.connection.uri = uris;
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        client::ClientEngine::Create(*domain_, domain_->NewTransport({}).value(), options)
+            .status()))
+        << uris;
+  }
+}
+
+TEST_F(ClientAddressesTest, TheNextIsTriedWithoutAPause) {
+  server_ = ServerAt(kC, 1);
+  StartEngine();
+  const absl::Time begin = now_;
+  BecomeReady();
+  EXPECT_LT(now_ - begin, absl::Milliseconds(5));
+  EXPECT_EQ(engine_->connection().uri(), kC);
+  EXPECT_THAT(engine_->Describe(), HasSubstr("server=rdma://c:7411"));
+}
+
+TEST_F(ClientAddressesTest, AfterALossTheOthersAreTriedAtOnce) {
+  server_ = ServerAt(kA, 1);
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+  server_ = ServerAt(kC, 2);
+  const absl::Time begin = now_;
+  ASSERT_TRUE(RunUntil([&] { return engine_->connection().uri() == kC; }));
+  BecomeReady();
+  EXPECT_LT(now_ - begin, absl::Milliseconds(5));
+  EXPECT_TRUE(absl::IsNotFound(Get("planet").status()));
+  // And round again.
+  server_ = ServerAt(kB, 3);
+  ASSERT_TRUE(RunUntil([&] { return engine_->connection().uri() == kB; }));
+  BecomeReady();
+}
+
+TEST_F(ClientAddressesTest, OnceAllWereTriedAPauseFollows) {
+  StartEngine();
+  int attempts = 0;
+  std::string last;
+  for (int i = 0; i < 10000; ++i) {
+    Step(absl::Milliseconds(1));
+    const bool connects = state() == ServerConnection::State::kConnecting;
+    if (connects && engine_->connection().uri() != last) ++attempts;
+    last = connects ? engine_->connection().uri() : "";
+  }
+  // Three times those of one address (BackoffGrowsWithoutAListenerAndKeepsTheReason).
+  EXPECT_GE(attempts, 36);
+  EXPECT_LE(attempts, 90);
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kNoListener);
+}
+
+TEST_F(ClientAddressesTest, WithoutAnyTheErrorNamesAll) {
+  StartEngine();
+  const absl::Status get = Get("planet").status();
+  EXPECT_EQ(ReasonOf(get), Reason::kNoConnection) << get;
+  EXPECT_THAT(TextOf(get), AllOf(HasSubstr("no connection to rdma://a:7411,b:7411,c:7411"),
+                                 HasSubstr("no server listens at rdma://a:7411;"),
+                                 HasSubstr("no server listens at rdma://b:7411;"),
+                                 HasSubstr("no server listens at rdma://c:7411;")));
+  const absl::Status put = Put("planet", "saturn").status();
+  EXPECT_EQ(ReasonOf(put), Reason::kNoConnection) << put;
+  EXPECT_FALSE(MayBeApplied(put));
+  EXPECT_THAT(engine_->Describe(), HasSubstr("not connected server=rdma://a:7411,b:7411"));
+}
+
+TEST_F(ClientAddressesTest, AHostThatDoesNotAnswerHoldsTheNextForASecond) {
+  const std::unique_ptr<ScriptedServer> silent = ServerAt(kA, 1);
+  silent->accepts = false;
+  server_ = ServerAt(kB, 2);
+  also_polled_ = [&] { silent->Poll(now_); };
+  StartEngine();
+  const absl::Time begin = now_;
+  BecomeReady();
+  also_polled_ = nullptr;
+  EXPECT_EQ(engine_->connection().uri(), kB);
+  EXPECT_GE(now_ - begin, ServerConnection::kAttemptMaxOfMany());
+  EXPECT_LE(now_ - begin, ServerConnection::kAttemptMaxOfMany() + absl::Milliseconds(10));
+}
+
+// One that leaves, or refuses, does not hold the client either.
+TEST_F(ClientAddressesTest, AServerThatLeavesIsLeftForTheNext) {
+  const std::unique_ptr<ScriptedServer> leaving = ServerAt(kA, 1);
+  leaving->welcomes = false;
+  server_ = ServerAt(kB, 2);
+  also_polled_ = [&] {
+    leaving->Poll(now_);
+    if (state() == ServerConnection::State::kGreeting && engine_->connection().uri() == kA)
+      leaving->transport().Disconnect(network_.Peer(id()));
+  };
+  StartEngine();
+  const absl::Time begin = now_;
+  BecomeReady();
+  also_polled_ = nullptr;
+  EXPECT_EQ(engine_->connection().uri(), kB);
+  EXPECT_LE(now_ - begin, absl::Milliseconds(10));
+}
+
+}  // namespace
+}  // namespace osprey
