@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
 #include "client/read/reads_in_flight.h"
+#include "index/layout/serving_record.h"
 #include "rdma/errors.h"
 
 namespace osprey::client {
@@ -195,6 +197,8 @@ ServerConnection::Change ServerConnection::WhileMapping(const Event& event, absl
   if (status.ok() && maps_->ready()) {
     NoteActivity(now);
     state_ = State::kReady;
+    beat_ = 0;
+    watched_at_ = now;
     backoff_.Succeed(now);
     addresses_.Succeed();
     ++times_ready_;
@@ -222,13 +226,22 @@ ServerConnection::Change ServerConnection::WhileReady(const Event& event, absl::
     }
   } else if (event.kind == Event::Kind::kReadsDone) {
     probing_ = false;
-    if (event.status.ok()) {
-      NoteActivity(now);
-    } else {
-      Fail(event.status);
-    }
+    event.status.ok() ? EndWatch(now) : Fail(event.status);
   }
   return Change::kNone;
+}
+
+// A watching READ is back.
+void ServerConnection::EndWatch(absl::Time now) {
+  NoteActivity(now);
+  if (!terms().in_cluster) return;
+  watched_at_ = now;
+  uint64_t beat = 0;
+  std::memcpy(&beat, buffer_.data(), sizeof(beat));
+  if (beat != 0 && std::exchange(beat_, beat) == beat) {
+    Fail(rdma::PeerGoneError(
+        "the server's host answers, but the server is stopped or has lost its right to serve"));
+  }
 }
 
 // Checks by time whether a ready connection's server is alive.
@@ -237,13 +250,15 @@ void ServerConnection::Watch(absl::Time now) {
     if (now >= timer_) Fail(rdma::PeerGoneError("the server's host does not answer"));
     return;
   }
-  if (now - heard_at_ < kQuietMax()) return;
+  if (now < WatchAt()) return;
   // The READ limit is used up by READs under way, which prove as much as this one would.
   if (transport_.ReadRoom(id_) == 0) {
-    heard_at_ = now - kQuietMax() / 2;  // check again later
+    heard_at_ = watched_at_ = now - kQuietMax() / 2;  // check again later
     return;
   }
-  absl::Status status = PostRead(0, index::kWordBytes);
+  constexpr uint64_t kBeatOffset =
+      index::kServingRecordOffset + offsetof(index::ServingRecord, state.beat);
+  absl::Status status = PostRead(terms().in_cluster ? kBeatOffset : 0, index::kWordBytes);
   if (!status.ok()) return Fail(std::move(status));
   probing_ = true;
   timer_ = now + kSilenceMax();
@@ -254,7 +269,7 @@ absl::Time ServerConnection::NextTimer() const {
     case State::kIdle:
       return absl::InfinitePast();
     case State::kReady:
-      return probing_ ? timer_ : heard_at_ + kQuietMax();
+      return probing_ ? timer_ : WatchAt();
     case State::kConnecting:
     case State::kGreeting:
     case State::kMapping:

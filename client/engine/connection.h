@@ -20,6 +20,8 @@
 //              memory to the server.
 //   kReady     No message for kQuietMax: a READ of the region header, which does not wake the
 //              server. Not back within kSilenceMax: Fail.
+//              In a cluster: a READ of the server's beat every kQuietMax. If it is that of the last
+//              READ, the server is stopped, or has lost its right to serve: Fail.
 //   kLeaving   The server is about to end: nothing new is posted. Operations under way are awaited
 //              for kLeavingMax.
 //   kDraining  The transport is disconnecting; READs posted before are still ending.
@@ -142,6 +144,11 @@ class ServerConnection {
   absl::Status BeginMapping();
   absl::Status PostRead(uint64_t offset, uint32_t length);
   void Watch(absl::Time now);
+  void EndWatch(absl::Time now);
+  // When a ready connection's server is asked next whether it lives.
+  absl::Time WatchAt() const {
+    return (terms().in_cluster ? watched_at_ : heard_at_) + kQuietMax();
+  }
 
   rdma::Transport& transport_;
   BufferPool& buffers_;
@@ -156,11 +163,13 @@ class ServerConnection {
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
   rdma::ConnectionLimits limits_;
   std::unique_ptr<PartitionMaps> maps_;
-  Buffer buffer_;  // for the maps' pages and the watching READs; kept
+  uint64_t beat_ = 0;  // that was READ last; 0: none
+  Buffer buffer_;      // for the maps' pages and the watching READs; kept
   index::ReadSpan map_read_;
   bool probing_ = false;
   uint64_t times_ready_ = 0;
   absl::Time heard_at_ = absl::InfinitePast();
+  absl::Time watched_at_ = absl::InfinitePast();  // in a cluster: the beat was READ
   // End of the attempt, the pause, the leaving; or of the probe.
   absl::Time timer_ = absl::InfinitePast();
 };
