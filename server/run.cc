@@ -14,9 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/log.h"
 #include "server/monitoring/signals_blocked.h"
-#include "server/service_manager.h"
 
 namespace osprey::server {
 
@@ -39,6 +37,7 @@ struct Runner {
   PollerHeartbeat* heartbeat = nullptr;
   PollMode mode = PollMode::kAdaptive;
   const std::function<absl::Time()>* now = nullptr;
+  const std::function<void(const absl::Status&)>* ending = nullptr;
   StopBell* bell = nullptr;
   bool first = false;
   pthread_t thread = {};
@@ -72,13 +71,7 @@ void RunOne(const Runner& runner) {
     if (!engine.failure().ok()) runner.bell->Ring();
     if (!stopping && runner.bell->rung()) {
       stopping = true;
-      if (!engine.failure().ok()) {
-        Log(absl::StrCat("ending: ", engine.failure().message()));
-        TellServiceManager(absl::StrCat("STOPPING=1\nSTATUS=ending: ", engine.failure().message()));
-      } else if (runner.first) {
-        Log("ending");
-        TellServiceManager("STOPPING=1\nSTATUS=ending");
-      }
+      if (!engine.failure().ok() || runner.first) (*runner.ending)(engine.failure());
       engine.Stop(now);
       continue;
     }
@@ -95,6 +88,7 @@ void RunOne(const Runner& runner) {
         break;
     }
   }
+  runner.heartbeat->Sleeps(absl::InfiniteFuture());
 }
 
 void* Run(void* runner) {
@@ -120,11 +114,12 @@ absl::Status Start(Runner& runner, size_t number) {
 
 absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<PollerHeartbeat> heartbeats,
                         PollMode mode, const std::function<absl::Time()>& now,
-                        const std::function<void()>& started, StopBell& bell) {
+                        const std::function<void()>& started,
+                        const std::function<void(const absl::Status&)>& ending, StopBell& bell) {
   assert(!engines.empty() && engines.size() == heartbeats.size());
   std::vector<Runner> runners;
   for (size_t i = 0; i < engines.size(); ++i)
-    runners.push_back({engines[i], &heartbeats[i], mode, &now, &bell, false, {}});
+    runners.push_back({engines[i], &heartbeats[i], mode, &now, &ending, &bell, false, {}});
   size_t threads = 1;
   absl::Status status;
   for (; threads < runners.size() && status.ok(); ++threads) {

@@ -40,12 +40,14 @@ class StopBell {
 
 // Drives the engines, each with the heartbeat of its number, until `bell` rings and all are done. A
 // failing engine rings it, too. The first engine runs on this thread, each other on one of its own.
-// `now` is thread-safe and never decreases. `started` is called once all threads exist. Returns OK
+// `now` is thread-safe and never decreases. `started` is called once all threads exist, `ending` when
+// they begin to end: not OK says why an engine fails, and may come from several of them. Returns OK
 // after a requested end, otherwise the failure of an engine. RESOURCE_EXHAUSTED: no thread is
 // available, and `started` was not called.
 absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<PollerHeartbeat> heartbeats,
                         PollMode mode, const std::function<absl::Time()>& now,
-                        const std::function<void()>& started, StopBell& bell);
+                        const std::function<void()>& started,
+                        const std::function<void(const absl::Status&)>& ending, StopBell& bell);
 
 }  // namespace osprey::server
 

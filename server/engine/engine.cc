@@ -468,6 +468,7 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.value_bytes_max = options_.value_bytes_max;
   if (options_.client_gets != nullptr) input.client_gets = options_.client_gets->Counts();
   if (options_.durability_stats) input.durability = options_.durability_stats();
+  if (options_.cluster_stats) input.cluster = options_.cluster_stats();
   input.table = tables_.stats();
   input.counters = report.counters;
   return StatsText(input);

@@ -135,6 +135,8 @@ struct EngineOptions {
   SessionSnapshots* session_snapshots = nullptr;
   // With a log: what STATS tells of it. Called on the engine's thread. Empty: nothing.
   std::function<DurabilityStats()> durability_stats;
+  // In a cluster: likewise of its part in it.
+  std::function<ClusterStats()> cluster_stats;
 };
 
 // A transport with its registered memory, which must outlive the engine.

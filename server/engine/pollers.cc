@@ -27,6 +27,14 @@ Pollers::Pollers(uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) pollers_.push_back(std::make_unique<Poller>());
 }
 
+void Pollers::Restart() {
+  for (std::unique_ptr<Poller>& poller : pollers_) {
+    const std::lock_guard<std::mutex> lock(poller->mutex);
+    poller->report = PollerReport();
+    poller->given = 0;
+  }
+}
+
 uint32_t Pollers::Choose(uint32_t affinity) const {
   if (affinity != 0) return PollerOf(affinity, count());
   uint32_t best = 0;

@@ -73,6 +73,9 @@ class Pollers {
   Pollers(const Pollers&) = delete;
   Pollers& operator=(const Pollers&) = delete;
 
+  // Nothing was given or reported. REQUIRES: no poller runs.
+  void Restart();
+
   uint32_t count() const { return static_cast<uint32_t>(pollers_.size()); }
 
   // Chooses the poller for a peer with `affinity`: the one of that session (PollerOf), or for 0 the

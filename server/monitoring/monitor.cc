@@ -9,7 +9,8 @@ namespace osprey::server {
 
 Monitor::Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
                  const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
-                 StatsInput fixed, std::function<DurabilityStats()> durability)
+                 StatsInput fixed, std::function<DurabilityStats()> durability,
+                 std::function<ClusterStats()> cluster)
     : tables_(tables),
       admission_(admission),
       pollers_(pollers),
@@ -17,6 +18,7 @@ Monitor::Monitor(Tables& tables, const Admission& admission, const Pollers& poll
       heartbeats_(heartbeats),
       fixed_(std::move(fixed)),
       durability_(std::move(durability)),
+      cluster_(std::move(cluster)),
       last_(tables.partitions()) {
   assert(heartbeats.size() == pollers.count());
 }
@@ -39,6 +41,7 @@ MonitorReading Monitor::Read(absl::Time now) {
   stats.refusals = admission_.refusals();
   stats.client_gets = client_gets_.Counts();
   if (durability_) stats.durability = durability_();
+  if (cluster_) stats.cluster = cluster_();
   stats.table = ReadTables();
   return reading;
 }

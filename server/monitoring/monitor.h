@@ -37,10 +37,12 @@ class Monitor {
   static constexpr absl::Duration kLockWaitMax() { return absl::Milliseconds(20); }
 
   // All must outlive this; a heartbeat for each of `pollers`. Of `fixed`, what never changes is
-  // used. `durability` runs on any threads; empty: there is no data directory.
+  // used. `durability` and `cluster` run on any threads; empty: there is no data directory, or no
+  // cluster.
   Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
           const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
-          StatsInput fixed, std::function<DurabilityStats()> durability);
+          StatsInput fixed, std::function<DurabilityStats()> durability,
+          std::function<ClusterStats()> cluster);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
@@ -56,6 +58,7 @@ class Monitor {
   const absl::Span<const PollerHeartbeat> heartbeats_;
   const StatsInput fixed_;
   const std::function<DurabilityStats()> durability_;
+  const std::function<ClusterStats()> cluster_;
   std::mutex mutex_;
   std::vector<index::Table::Stats> last_;  // by partition, under the mutex
 };

@@ -60,6 +60,15 @@ double CheckpointTime(const StatsInput& input, size_t) {
   return absl::ToDoubleSeconds(input.durability->checkpoint_at - absl::UnixEpoch());
 }
 
+template <auto kField>
+uint64_t OfCluster(const StatsInput& input, size_t) {
+  return static_cast<uint64_t>((*input.cluster).*kField);
+}
+
+double RightLeft(const StatsInput& input, size_t) {
+  return absl::ToDoubleSeconds(input.cluster->right_left);
+}
+
 double LoadFactor(const StatsInput& input, size_t) { return input.table.load_factor; }
 
 // Pings and requests for statistics come from tools, so they are excluded.
@@ -365,6 +374,40 @@ void AddDurability(std::vector<MetricRow>& figures) {
   }
 }
 
+// The rows of a server of a cluster.
+void AddCluster(std::vector<MetricRow>& figures) {
+  using Stats = ClusterStats;
+  MetricRow right =
+      Gauge("cluster_right_seconds", "cluster_right_seconds",
+            "Seconds for which the server may serve without another renewal in etcd.", nullptr);
+  right.ratio = RightLeft;
+  std::vector<MetricRow> rows = {
+      Gauge("cluster_primary", "cluster_primary",
+            "1 while this server is the primary and may serve, else 0.",
+            OfCluster<&Stats::is_primary>),
+      Gauge("cluster_term", "cluster_term", "The term: each change of the primary begins one.",
+            OfCluster<&Stats::term>),
+      Gauge("cluster_in_sync", "cluster_in_sync", "Servers in sync, the primary included.",
+            OfCluster<&Stats::in_sync>),
+      Gauge("cluster_replicas", "cluster_replicas", "Servers that should be in sync.",
+            OfCluster<&Stats::replicas>),
+      std::move(right),
+      Gauge("cluster_links", "cluster_links", "Connections to other servers of the cluster.",
+            OfCluster<&Stats::links>),
+      Counter("cluster_promotions", "cluster_promotions_total",
+              "Times that this server became the primary.", OfCluster<&Stats::promotions>),
+      Counter("cluster_groups", "cluster_groups_total",
+              "Groups of changes that this server has decided as the primary.",
+              OfCluster<&Stats::groups>),
+      Gauge("cluster_groups_waiting", "cluster_groups_waiting",
+            "Groups of changes that are not on all servers in sync yet.",
+            OfCluster<&Stats::groups_waiting>)};
+  for (MetricRow& row : rows) {
+    row.clustered = true;
+    figures.push_back(std::move(row));
+  }
+}
+
 void AddClients(std::vector<MetricRow>& figures) {
   using Gets = ClientGetCounts;
   figures.insert(
@@ -405,6 +448,7 @@ const std::vector<MetricRow>& MetricTable() {
     AddRequests(*all);
     AddConnections(*all);
     AddDurability(*all);
+    AddCluster(*all);
     AddClients(*all);
     AddAnswers(*all);
     return all;

@@ -23,6 +23,7 @@ struct MetricRow {
   std::string stat;          // its name in STATS; empty: not in STATS
   bool unless_zero = false;  // STATS omits it while it is 0
   bool durable = false;      // only with a data directory
+  bool clustered = false;    // only in a cluster
   std::string metric;        // its name as a metric, without kMetricPrefix; empty: no metric
   std::string label;         // `label`="`label_value`" distinguishes it within its metric; or empty
   std::string label_value;
@@ -33,7 +34,9 @@ struct MetricRow {
   size_t index = 0;
 
   // False: the server does not have it, and count and ratio must not be called.
-  bool IsIn(const StatsInput& input) const { return !durable || input.durability.has_value(); }
+  bool IsIn(const StatsInput& input) const {
+    return (!durable || input.durability.has_value()) && (!clustered || input.cluster.has_value());
+  }
 };
 
 inline constexpr char kMetricPrefix[] = "osprey_";

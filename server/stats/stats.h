@@ -15,6 +15,7 @@
 #include "index/writer/table.h"
 #include "server/stats/admission.h"
 #include "server/stats/client_gets.h"
+#include "server/stats/cluster_stats.h"
 #include "server/stats/durability_stats.h"
 
 namespace osprey::server {
@@ -110,6 +111,7 @@ struct StatsInput {
   index::Table::Stats table;
   ClientGetCounts client_gets;
   std::optional<DurabilityStats> durability;  // with a data directory
+  std::optional<ClusterStats> cluster;        // in a cluster
 };
 
 // Its lines are those of metric_table.h, in that order.

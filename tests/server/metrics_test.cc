@@ -45,6 +45,19 @@ MonitorReading ReadingOfADurableServer() {
   return reading;
 }
 
+MonitorReading ReadingInACluster() {
+  MonitorReading reading = ReadingOfTwoPollers();
+  ClusterStats& stats = reading.stats.cluster.emplace();
+  stats.is_primary = true;
+  stats.term = 7;
+  stats.in_sync = 2;
+  stats.replicas = 3;
+  stats.right_left = absl::Milliseconds(2500);
+  stats.groups = 10;
+  stats.groups_waiting = 4;
+  return reading;
+}
+
 Scrape ScrapeOf(const MonitorReading& reading) {
   absl::StatusOr<Scrape> scrape = ParseScrape(MetricsText(reading));
   EXPECT_TRUE(scrape.ok()) << scrape.status();
@@ -157,6 +170,26 @@ TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
           {"osprey_info{version=\"1.2.3\",poll=\"adaptive\",evict=\"none\",durability=\"async\"}",
            1},
       });
+}
+
+TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
+  ExpectFigures(ReadingInACluster(), {{"osprey_cluster_primary", 1},
+                                      {"osprey_cluster_term", 7},
+                                      {"osprey_cluster_in_sync", 2},
+                                      {"osprey_cluster_replicas", 3},
+                                      {"osprey_cluster_right_seconds", 2.5},
+                                      {"osprey_cluster_groups_total", 10},
+                                      {"osprey_cluster_groups_waiting", 4}});
+  const Scrape without = ScrapeOf(ReadingOfADurableServer());
+  const std::string stats = StatsText(ReadingOfADurableServer().stats);
+  int rows = 0;
+  for (const MetricRow& row : MetricTable()) {
+    if (!row.clustered) continue;
+    ++rows;
+    EXPECT_EQ(without.families.count("osprey_" + row.metric), 0u) << row.metric;
+    EXPECT_THAT(stats, testing::Not(HasSubstr("\n" + row.stat + "=")));
+  }
+  EXPECT_EQ(rows, 9);
 }
 
 TEST(MetricsTest, WithoutADataDirectoryItsFiguresAreMissing) {

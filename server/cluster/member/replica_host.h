@@ -18,8 +18,14 @@ class ReplicaTable : public ReplicaStore {
   // Empties it. Nothing of it is served then.
   virtual void Clear() = 0;
 
+  // --- At a primary, which is one no more. Returns up to which lsn its own groups are made. Of those behind
+  // it nothing is made, or prepared.
+  virtual uint64_t EndPrimary() = 0;
+
   // --- At a primary: a copy of what is applied when it begins, or later. One at a time.
   virtual void BeginCopy() = 0;
+  // Whether NextChunk may be called: else later.
+  virtual bool HasChunk() = 0;
   // The next part; empty: there is none left.
   virtual std::string NextChunk() = 0;
 

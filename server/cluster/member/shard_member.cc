@@ -95,6 +95,10 @@ void ShardMember::TakeRecord(absl::Time now) {
   highest_term_ = std::max(highest_term_, record.term);
   if (record.is_initial()) return;
   const ShardPlaces places = PlacesOf(record);
+  const bool stays_primary = places.term == replica_.term() && places.primary == replica_.self();
+  if (replica_.role() == ShardReplica::Role::kPrimary && places.term >= replica_.term() &&
+      !stays_primary)
+    EndPrimary();
   if (before_.has_value() && record.Has(self_)) {
     replica_.Rename(name(), places);
     before_.reset();
@@ -111,6 +115,11 @@ void ShardMember::TakeRecord(absl::Time now) {
     term_since_ = now;
   }
   Count(now);
+}
+
+void ShardMember::EndPrimary() {
+  const uint64_t made = table_.EndPrimary();
+  if (made > replica_.log().applied()) replica_.MarkApplied(made);
 }
 
 // What the replica held counts for nothing. It will be another one when it joins again.
@@ -462,7 +471,8 @@ void ShardMember::PumpAppends(absl::Time now) {
 void ShardMember::PumpCopy() {
   if (!joiner_.has_value() || joiner_->is_sent) return;
   const ReplicaName joiner = NameOf(joiner_->replica);
-  while (sender_.RoomFor(joiner.incarnation) >= kRoomForAppends + kCopyBytesMax) {
+  while (table_.HasChunk() &&
+         sender_.RoomFor(joiner.incarnation) >= kRoomForAppends + kCopyBytesMax) {
     std::string chunk = table_.NextChunk();
     if (chunk.empty()) {
       SendCopy(joiner.incarnation, joiner, CopyKind::kEnd);

@@ -140,6 +140,7 @@ class ShardMember {
   ShardAuthor Author() const;
   void TakeRecord(absl::Time now);
   void Count(absl::Time now);
+  void EndPrimary();
   void LeaveShard();
   void NoteFull(const absl::Status& why, absl::Time now);
   std::vector<ReplicaName> CountedNames() const;

@@ -16,6 +16,7 @@
 #ifndef OSPREY_SERVER_CLUSTER_TABLE_REPLICATED_CHANGES_H_
 #define OSPREY_SERVER_CLUSTER_TABLE_REPLICATED_CHANGES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -37,6 +38,8 @@ class GroupSink {
   // `body` has so many entries, of this partition. Called under the partition's lock, in the order of
   // its decisions. Thread rule: any threads, of several partitions at once.
   virtual void Decide(uint32_t partition, std::string body, uint64_t entries) = 0;
+  // How many groups were decided so far, of all partitions. Thread rule: any thread.
+  virtual uint64_t decided() const = 0;
 };
 
 class ReplicatedChanges final : public EntryGroups {
@@ -55,6 +58,23 @@ class ReplicatedChanges final : public EntryGroups {
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
   void OnExpired(absl::string_view key, uint64_t version) override;
+  void BeginPending(uint64_t hash) override {
+    if (!has_pending()) oldest_pending_ = sink_.decided() + 1;
+    EntryGroups::BeginPending(hash);
+  }
+  void EndPending(uint64_t hash) override {
+    EntryGroups::EndPending(hash);
+    if (!has_pending()) oldest_pending_ = UINT64_MAX;
+  }
+  void DropPending() override {
+    EntryGroups::DropPending();
+    oldest_pending_ = UINT64_MAX;
+  }
+
+  // The number, by GroupSink::decided, of the first group whose changes are not made yet, or of an earlier
+  // one; UINT64_MAX: there is none. *Read it after decided()*: then all groups before both are made. Any
+  // thread.
+  uint64_t oldest_pending() const { return oldest_pending_.load(); }
 
  private:
   void TakeGroup(wal::GroupBuilder& group, uint64_t entries) override;
@@ -64,6 +84,7 @@ class ReplicatedChanges final : public EntryGroups {
   const uint32_t partition_;
   GroupSink& sink_;
   const std::function<uint64_t()> last_version_;
+  std::atomic<uint64_t> oldest_pending_{UINT64_MAX};
 };
 
 // The body of a group that says that a session has begun, or has ended: one entry, of partition 0.

@@ -35,7 +35,9 @@ class RegisterTable : public ReplicaTable {
   void Release(const ReplicatedGroup& group) override;
   void Apply(const ReplicatedGroup& group) override;
   void Clear() override;
+  uint64_t EndPrimary() override { return 0; }
   void BeginCopy() override { copies_ = true; }
+  bool HasChunk() override { return true; }
   std::string NextChunk() override;
   absl::Status TakeChunk(absl::string_view chunk) override;
   void EndCopy() override {}

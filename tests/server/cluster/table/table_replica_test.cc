@@ -450,6 +450,7 @@ struct Recorder final : GroupSink {
     EXPECT_EQ(group.entries.size(), entries);
     bodies.push_back(std::move(body));
   }
+  uint64_t decided() const override { return bodies.size(); }
   std::vector<std::string> bodies;
 };
 

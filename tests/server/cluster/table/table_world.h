@@ -58,6 +58,7 @@ class TableNode final : public GroupSink {
 
   // Of a primary: what it has decided goes to `groups`.
   void Decide(uint32_t partition, std::string body, uint64_t entries) override;
+  uint64_t decided() const override { return groups.size(); }
   // The steps of a poller, which any server takes.
   void Maintain();
 

@@ -1,0 +1,436 @@
+#include "server/cluster/node/cluster_node.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/background_thread.h"
+#include "rdma/lease_time.h"
+
+namespace osprey::server {
+namespace {
+
+// A member's own times are not known, so the thread turns at least so often.
+constexpr absl::Duration kTurnMax() { return absl::Milliseconds(10); }
+constexpr absl::Duration kTtl() { return absl::Seconds(3); }
+// Of a renewal: so that another one fits before the right ends.
+constexpr absl::Duration kRenewalTimeout() { return absl::Milliseconds(900); }
+constexpr absl::Duration kCallTimeout() { return absl::Milliseconds(900); }
+// From the request to end: a successor has the data by then, or none gets it.
+constexpr absl::Duration kHandOverMax() { return absl::Seconds(3); }
+// A READ's lease covers partitions; this server serves all of them, or none.
+constexpr uint64_t kAllPartitions = ~uint64_t{0};
+
+}  // namespace
+
+// --- Start and end -----------------------------------------------------------
+
+ClusterNode::ClusterNode(NodeOptions options, NodeParts parts)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      clock_(MachineClocks()),
+      links_({.server = options_.server,
+              .cluster_id = options_.cluster.id,
+              .key = options_.key,
+              .random = options_.random,
+              .log = options_.log},
+             options_.listen, options_.new_ports) {}
+
+absl::Status ClusterNode::Open() {
+  if (!clock_.warning().empty()) options_.log(clock_.warning());
+  const auto wake = [&wake = parts_.wake] { wake.Ring(); };
+  for (const auto& [thread, name] :
+       {std::pair(&renewal_thread_, "osprey-renewal"), std::pair(&call_thread_, "osprey-store"),
+        std::pair(&session_thread_, "osprey-sessions")}) {
+    absl::StatusOr<std::unique_ptr<CallThread>> started = CallThread::Start(name, wake);
+    if (!started.ok()) return started.status();
+    *thread = *std::move(started);
+  }
+  tables_.emplace(parts_.tables, options_.random(), static_cast<ReplicaTables::Owner&>(*this),
+                  *session_thread_);
+  member_.emplace(MemberOptions{.keys = options_.keys,
+                                .cluster = options_.cluster,
+                                .server = options_.server,
+                                .addresses = options_.listen,
+                                .ttl = kTtl(),
+                                .backup_timeout = options_.backup_timeout,
+                                .random = options_.random,
+                                .log = options_.log},
+                  std::vector<ReplicaTable*>{&*tables_}, links_);
+  if (absl::Status status = links_.Begin(member_->incarnation(), clock_.Now()); !status.ok())
+    return status;
+  beat_.emplace(parts_.region, parts_.region_incarnation, member_->incarnation());
+  absl::StatusOr<std::unique_ptr<BeatThread>> beats = BeatThread::Start(
+      *beat_, [this] { return clock_.Now(); },
+      [this] { return ServingBounds{absl::FromUnixNanos(right_until_ns_.load())}; });
+  if (!beats.ok()) return beats.status();
+  beat_thread_ = *std::move(beats);
+  void* (*const run)(void*) = [](void* self) -> void* {
+    static_cast<ClusterNode*>(self)->Run();
+    return nullptr;
+  };
+  started_ = rdma::StartBackgroundThread("osprey-cluster", run, this, thread_);
+  if (started_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      "cannot start the cluster's thread; allow more threads (TasksMax=, ulimit -u)");
+}
+
+absl::StatusOr<std::unique_ptr<ClusterNode>> ClusterNode::Start(NodeOptions options,
+                                                                NodeParts parts) {
+  assert(options.cluster.shards == 1);
+  std::unique_ptr<ClusterNode> node(new ClusterNode(std::move(options), std::move(parts)));
+  if (absl::Status status = node->Open(); !status.ok()) return status;
+  return node;
+}
+
+// Its key ends by itself: others wait for that, and this server serves nothing any more.
+ClusterNode::~ClusterNode() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);  // *else* one that begins to wait misses it
+    ends_ = true;
+  }
+  changed_.notify_all();
+  parts_.wake.Ring();
+  if (started_) pthread_join(thread_, nullptr);
+  // Calls that are under way write to members.
+  session_thread_.reset();
+  call_thread_.reset();
+  renewal_thread_.reset();
+  // Leases that clients have end before the region does anything else.
+  if (gained_) beat_->Loses(kAllPartitions);
+  beat_thread_.reset();
+}
+
+// --- Service -----------------------------------------------------------------
+
+absl::StatusOr<std::optional<std::vector<SessionImage>>> ClusterNode::AwaitService(
+    const std::atomic<bool>& stop) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop && failure_.ok() && service_ != Service::kOffered)
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+  if (!failure_.ok()) return failure_;
+  if (stop) return std::nullopt;
+  service_ = Service::kTaken;
+  return std::exchange(sessions_, {});
+}
+
+void ClusterNode::BeginService(
+    std::function<void()> end,
+    std::function<std::optional<std::vector<SessionImage>>()> take_sessions) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  end_ = std::move(end);
+  take_sessions_ = std::move(take_sessions);
+  if (service_ == Service::kIsEnding) return end_();
+  service_ = Service::kRuns;
+}
+
+void ClusterNode::EndService(std::vector<SessionImage> sessions) {
+  const uint64_t made = Made();
+  parts_.tables.DropPrepared();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return !takes_sessions_; });
+    sessions_ = std::move(sessions);
+    made_ = made;
+    end_ = nullptr;
+    take_sessions_ = nullptr;
+    service_ = Service::kNone;
+  }
+  changed_.notify_all();
+}
+
+// Groups whose changes are made, up to this number. Mostly some more are.
+uint64_t ClusterNode::Made() const {
+  uint64_t made = parts_.writes.decided();
+  for (const ReplicatedChanges* const changes : parts_.changes)
+    made = std::min(made, changes->oldest_pending() - 1);
+  return made;
+}
+
+uint64_t ClusterNode::EndService(std::vector<SessionImage>& sessions) {
+  answers_until_ns_ = kNever;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (service_ == Service::kOffered) {
+      service_ = Service::kNone;
+      made_ = 0;
+      parts_.writes.End(absl::UnavailableError("this server is the primary no more"));
+    } else {
+      service_ = Service::kIsEnding;
+      // First this: *else* the failure of a Commit ends the process.
+      if (end_) end_();
+      parts_.writes.End(
+          absl::UnavailableError("this server is the primary no more, and goes on as a backup"));
+      changed_.wait(lock, [this] { return service_ == Service::kNone || ends_; });
+    }
+    sessions = std::exchange(sessions_, {});
+  }
+  uint64_t lsn = 0;
+  for (const Numbered& group : groups_) {
+    if (group.number <= std::min(made_, committed_)) lsn = group.lsn;
+  }
+  groups_.clear();
+  return lsn;
+}
+
+std::optional<std::vector<SessionImage>> ClusterNode::TakeSessions() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (service_ != Service::kRuns) return std::nullopt;
+    takes_sessions_ = true;  // until then EndService waits
+  }
+  std::optional<std::vector<SessionImage>> sessions = take_sessions_();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    takes_sessions_ = false;
+  }
+  changed_.notify_all();
+  return sessions;
+}
+
+bool ClusterNode::has_engines() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return service_ == Service::kRuns;
+}
+
+absl::Status ClusterNode::failure() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+// --- The cluster's thread ----------------------------------------------------
+
+void ClusterNode::Run() {
+  while (!ends_) {
+    const absl::Time now = clock_.Now();
+    if (!Step(now)) Sleep(now);
+  }
+}
+
+// True if something was done: there may be more.
+bool ClusterNode::Step(absl::Time now) {
+  bool worked = RunStore(now);
+  if (links_.incarnation() != member_->incarnation()) TakeIncarnation(now);
+  worked |= RunLinks(now);
+  worked |= OfferService();
+  if (options_.stop) Stop(now);
+  worked |= DecideAndCommit(now);
+  member_->Pump(now);
+  Publish(now);
+  if (now - stats_at_ >= kTurnMax()) TakeStats(now);
+  return worked;
+}
+
+void ClusterNode::Sleep(absl::Time now) {
+  if (!links_.links().Arm()) return;
+  std::vector<pollfd> waits = {{parts_.wake.fd(), POLLIN, 0}};
+  for (const int fd : links_.links().fds()) waits.push_back({fd, POLLIN, 0});
+  const absl::Time until =
+      std::min({now + kTurnMax(), links_.links().next_timer(), member_->next_renewal()});
+  const timespec timeout = absl::ToTimespec(std::max(until - now, absl::ZeroDuration()));
+  (void)ppoll(waits.data(), waits.size(), &timeout, nullptr);
+  parts_.wake.Clear();
+}
+
+void ClusterNode::TakeIncarnation(absl::Time now) {
+  for (const uint64_t other : std::exchange(linked_, {})) member_->LinkDown(other);
+  gained_ = false;
+  beat_->TakeIncarnation(member_->incarnation());
+  if (absl::Status status = links_.Begin(member_->incarnation(), now); !status.ok())
+    return Fail(status);
+  links_.SetServers(member_->servers());
+}
+
+void ClusterNode::Fail(const absl::Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = why;
+    if (end_) end_();
+  }
+  ends_ = true;
+  answers_until_ns_ = right_until_ns_ = kNever;
+  parts_.writes.End(why);
+  changed_.notify_all();
+}
+
+bool ClusterNode::RunStore(absl::Time now) {
+  bool worked = false;
+  if (renewal_thread_->TakeDone()) {
+    worked = true;
+    member_->TakeRenewal(renewal_result_, renewal_sent_, clock_.Now());
+  }
+  if (renewal_thread_->idle() && now >= member_->next_renewal()) {
+    const Transaction renewal = member_->NextRenewal();
+    renewal_sent_ = clock_.Now();
+    renewal_thread_->Begin(
+        [this, renewal] { renewal_result_ = parts_.renewals.Execute(renewal, kRenewalTimeout()); });
+  }
+  if (call_thread_->TakeDone()) {
+    worked = true;
+    if (call_.range.has_value()) {
+      member_->TakeRead(call_read_, clock_.Now());
+      links_.SetServers(member_->servers());
+    } else {
+      member_->TakeResult(call_result_, clock_.Now());
+    }
+  }
+  if (!call_thread_->idle()) return worked;
+  std::optional<StoreCall> call = member_->NextCall(clock_.Now());
+  if (!call.has_value()) return worked;
+  call_ = *std::move(call);
+  // Before a swap that makes another server the primary.
+  Publish(now);
+  call_thread_->Begin([this] {
+    if (call_.range.has_value()) {
+      call_read_ = parts_.calls.Range(*call_.range, kCallTimeout());
+    } else {
+      call_result_ = parts_.calls.Execute(call_.transaction, kCallTimeout());
+    }
+  });
+  return true;
+}
+
+bool ClusterNode::RunLinks(absl::Time now) {
+  if (ends_) return false;
+  events_.clear();
+  const bool worked = links_.Poll(now, events_);
+  for (const LinkEvent& event : events_) {
+    switch (event.kind) {
+      case LinkEvent::Kind::kConnected:
+        linked_.insert(event.incarnation);
+        member_->LinkUp(event.incarnation);
+        break;
+      case LinkEvent::Kind::kDisconnected:
+        linked_.erase(event.incarnation);
+        member_->LinkDown(event.incarnation);
+        break;
+      case LinkEvent::Kind::kMessage:
+        if (absl::Status status = member_->TakeMessage(
+                event.incarnation, static_cast<PeerMessageKind>(event.message_kind), event.body,
+                clock_.Now());
+            !status.ok())
+          options_.log(absl::StrCat("another server sends what it may not: ", status.message()));
+        break;
+    }
+  }
+  if (!links_.links().failure().ok()) Fail(links_.links().failure());
+  return worked;
+}
+
+// The primary's tables are the engines' once its tail is applied.
+bool ClusterNode::OfferService() {
+  if (ends_ || tables_->is_primary() || !shard().serves()) return false;
+  parts_.writes.Begin();
+  committed_ = parts_.writes.decided();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sessions_ = tables_->TakeOver();
+    service_ = Service::kOffered;
+  }
+  ++promotions_;
+  options_.log(absl::StrCat("this server is the primary now, in term ", shard().replica().term()));
+  changed_.notify_all();
+  return true;
+}
+
+bool ClusterNode::DecideAndCommit(absl::Time now) {
+  if (ends_ || !tables_->is_primary()) return false;
+  bool worked = false;
+  if (member_->MayDecide(0, now)) {
+    for (ReplicatedWrites::Group& group : parts_.writes.TakeDecided()) {
+      groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
+      worked = true;
+    }
+  }
+  const uint64_t commit_point = shard().commit_point();
+  uint64_t committed = committed_;
+  for (const Numbered& group : groups_) {
+    if (group.lsn > commit_point) break;
+    committed = std::max(committed, group.number);
+  }
+  if (committed > committed_) {
+    committed_ = committed;
+    parts_.writes.NoteCommitted(committed);
+    worked = true;
+  }
+  const uint64_t made = std::min(Made(), committed_);
+  uint64_t lsn = 0;
+  for (; !groups_.empty() && groups_.front().number <= made; groups_.pop_front())
+    lsn = groups_.front().lsn;
+  if (lsn != 0) shard().MarkApplied(lsn);
+  return worked;
+}
+
+void ClusterNode::TakeStats(absl::Time now) {
+  stats_at_ = now;
+  const ShardRecord& record = shard().record().record;
+  ClusterStats stats;
+  stats.is_primary = tables_->is_primary() && member_->Serves(0, now);
+  stats.term = record.term;
+  stats.in_sync = record.in_sync.size();
+  stats.replicas = options_.cluster.replicas;
+  stats.right_left = std::max(member_->right_until() - now, absl::ZeroDuration());
+  stats.links = linked_.size();
+  stats.promotions = promotions_;
+  stats.groups = parts_.writes.decided();
+  stats.groups_waiting = tables_->is_primary() ? stats.groups - committed_ : 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stats_ = stats;
+}
+
+ClusterStats ClusterNode::stats() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stats_;
+}
+
+// Another member, to which there is a link; nullptr: none.
+const Replica* ClusterNode::Successor() const {
+  for (const Replica& member : member_->shard(0).record().record.in_sync) {
+    if (member.server != options_.server && linked_.contains(member.incarnation)) return &member;
+  }
+  return nullptr;
+}
+
+void ClusterNode::Stop(absl::Time now) {
+  if (stops_at_ == absl::InfiniteFuture()) {
+    const Replica* const successor = shard().serves() ? Successor() : nullptr;
+    stops_at_ = successor == nullptr ? now : now + kHandOverMax();
+    if (successor != nullptr) {
+      options_.log(absl::StrCat("the data is handed over to server ", successor->server));
+      shard().HandOverTo(successor->server, now);
+    }
+  }
+  if (now < stops_at_) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (end_) end_();
+  }
+  // Writes that wait for other servers wait no longer.
+  if (now >= stops_at_ + kHandOverMax())
+    parts_.writes.End(absl::UnavailableError("the server is about to end"));
+}
+
+// What other threads may do from now on.
+void ClusterNode::Publish(absl::Time now) {
+  if (ends_) return;
+  const bool is_primary = tables_->is_primary();
+  const absl::Time right = member_->right_until();
+  right_until_ns_ = absl::ToUnixNanos(right);
+  answers_until_ns_ = is_primary && shard().serves() ? absl::ToUnixNanos(right) : kNever;
+  const bool publishes = is_primary && shard().publishes();
+  if (publishes != gained_) {
+    publishes ? beat_->Gains(kAllPartitions) : beat_->Loses(kAllPartitions);
+    gained_ = publishes;
+  }
+  absl::Status refusal;
+  if (is_primary && !member_->MayDecide(0, now)) {
+    refusal = absl::UnavailableError(
+        now < right ? "too few servers have a copy of the data now; nothing was written"
+                    : "this server cannot reach the cluster's store now; nothing was written");
+  }
+  parts_.writes.RefuseWith(refusal);
+}
+
+}  // namespace osprey::server

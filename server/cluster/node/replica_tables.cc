@@ -1,0 +1,71 @@
+#include "server/cluster/node/replica_tables.h"
+
+#include <cassert>
+#include <utility>
+
+namespace osprey::server {
+
+ReplicaTables::ReplicaTables(Tables& tables, uint64_t seed, Owner& owner, CallThread& asker)
+    : tables_(tables), owner_(owner), asker_(asker), replica_(tables, seed) {
+  replica_.BeginBackup();
+}
+
+std::vector<SessionImage> ReplicaTables::TakeOver() {
+  assert(!is_primary_);
+  is_primary_ = true;
+  return replica_.TakeOver();
+}
+
+uint64_t ReplicaTables::EndPrimary() {
+  if (!is_primary_) return 0;  // it has not applied its tail yet
+  copy_.reset();
+  wants_sessions_ = false;
+  std::vector<SessionImage> sessions;
+  const uint64_t made = owner_.EndService(sessions);
+  replica_.BeginBackup(std::move(sessions));
+  is_primary_ = false;
+  return made;
+}
+
+// A joiner's copy begins with empty tables.
+void ReplicaTables::Clear() {
+  (void)EndPrimary();
+  replica_.Clear();
+  replica_.BeginCopy();
+}
+
+void ReplicaTables::BeginCopy() {
+  copy_.reset();
+  // Sessions that are on their way were read before this copy began.
+  asked_ = nullptr;
+  wants_sessions_ = true;
+}
+
+bool ReplicaTables::HasChunk() {
+  if (asker_.TakeDone() && asked_ != nullptr && wants_sessions_) {
+    if (asked_->has_value()) {
+      wants_sessions_ = false;
+      copy_.emplace(tables_, *std::move(*asked_));
+    }
+    asked_ = nullptr;
+  }
+  if (wants_sessions_ && asked_ == nullptr && asker_.idle() && owner_.has_engines()) {
+    asked_ = std::make_shared<std::optional<std::vector<SessionImage>>>();
+    asker_.Begin([owner = &owner_, asked = asked_] { *asked = owner->TakeSessions(); });
+  }
+  return copy_.has_value();
+}
+
+std::string ReplicaTables::NextChunk() {
+  assert(copy_.has_value());
+  if (!copy_->at_end()) return copy_->NextChunk();
+  copy_.reset();
+  return "";
+}
+
+absl::Status ReplicaTables::TakeChunk(absl::string_view chunk) {
+  if (!replica_.is_copying()) return absl::DataLossError("a part of a copy comes behind its last");
+  return replica_.TakeChunk(chunk);
+}
+
+}  // namespace osprey::server

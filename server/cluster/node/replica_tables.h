@@ -1,0 +1,79 @@
+// The tables of a server of a cluster, in whatever role: those of a backup, or those that its engines
+// serve.
+//
+//             TakeOver: the sessions go to engines
+//   backup ───────────────────────────────────────> primary
+//     ^                                                │ the record names another one:
+//     └──── ReplicaTables::Owner::EndService <─────────┘ the engines end first
+//
+// Thread rule: one thread, the cluster's. At a primary the pollers use the tables, too.
+
+#ifndef OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_
+#define OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/cluster/member/replica_host.h"
+#include "server/cluster/node/call_thread.h"
+#include "server/cluster/table/table_copy.h"
+#include "server/cluster/table/table_replica.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+
+namespace osprey::server {
+
+class ReplicaTables final : public ReplicaTable {
+ public:
+  // What the tables need of the server around them.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // No engine uses the tables when it returns, and none of their writes is prepared. `sessions`
+    // become theirs. Returns up to which lsn their groups are made.
+    virtual uint64_t EndService(std::vector<SessionImage>& sessions) = 0;
+    // The sessions of the engines; waits for them. Nothing: the engines are about to end. Thread rule: any
+    // thread.
+    virtual std::optional<std::vector<SessionImage>> TakeSessions() = 0;
+    virtual bool has_engines() const = 0;
+  };
+
+  // All outlive this. `seed`: random. `asker`: makes the calls of TakeSessions.
+  ReplicaTables(Tables& tables, uint64_t seed, Owner& owner, CallThread& asker);
+
+  bool is_primary() const { return is_primary_; }
+  // The tables are the engines' from now on. REQUIRES: as TableReplica::TakeOver; !is_primary().
+  std::vector<SessionImage> TakeOver();
+
+  // --- ReplicaTable
+  absl::Status Reserve(const ReplicatedGroup& group) override { return replica_.Reserve(group); }
+  void Release(const ReplicatedGroup& group) override { replica_.Release(group); }
+  void Apply(const ReplicatedGroup& group) override { replica_.Apply(group); }
+  void Clear() override;
+  uint64_t EndPrimary() override;
+  void BeginCopy() override;
+  bool HasChunk() override;
+  std::string NextChunk() override;
+  absl::Status TakeChunk(absl::string_view chunk) override;
+  void EndCopy() override {}
+
+ private:
+  Tables& tables_;
+  Owner& owner_;
+  CallThread& asker_;
+  TableReplica replica_;
+  bool is_primary_ = false;
+  // --- At a primary, whose tables are copied.
+  bool wants_sessions_ = false;  // a copy has begun, and they are not asked for yet
+  std::shared_ptr<std::optional<std::vector<SessionImage>>> asked_;  // null: they are not
+  std::optional<TableCopy> copy_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_

@@ -1,0 +1,78 @@
+#include "server/cluster/node/replicated_writes.h"
+
+#include <cassert>
+
+#include "server/wal/format/entries.h"
+
+namespace osprey::server {
+
+absl::Status ReplicatedWrites::Commit() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const uint64_t upto = decided_.load();
+  ++awaiting_;
+  changed_.wait(lock, [&] { return !error_.ok() || committed_ >= upto; });
+  --awaiting_;
+  return error_;
+}
+
+void ReplicatedWrites::Decide(uint32_t, std::string body, uint64_t entries) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t number = ++decided_;
+  if (!error_.ok()) return;  // its Commit fails
+  queue_.push_back({number, std::move(body), entries});
+  if (queue_.size() == 1) wake_();
+}
+
+void ReplicatedWrites::SessionBegun(uint64_t session) {
+  Decide(0, SessionBody(wal::EntryKind::kSessionBegin, session), 1);
+}
+
+void ReplicatedWrites::SessionEnded(uint64_t session) {
+  Decide(0, SessionBody(wal::EntryKind::kSessionEnd, session), 1);
+}
+
+void ReplicatedWrites::Begin() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  assert(queue_.empty());
+  error_ = absl::OkStatus();
+  committed_ = decided_.load();
+}
+
+void ReplicatedWrites::End(absl::Status why) {
+  assert(!why.ok());
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    error_ = std::move(why);
+    queue_.clear();
+  }
+  changed_.notify_all();
+}
+
+std::vector<ReplicatedWrites::Group> ReplicatedWrites::TakeDecided() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(queue_, {});
+}
+
+void ReplicatedWrites::NoteCommitted(uint64_t number) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    assert(number >= committed_);
+    committed_ = number;
+  }
+  changed_.notify_all();
+}
+
+void ReplicatedWrites::RefuseWith(const absl::Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refusal_ = why;
+  }
+  RefuseWrites(!why.ok());
+}
+
+absl::Status ReplicatedWrites::Refusal() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return refusal_;
+}
+
+}  // namespace osprey::server

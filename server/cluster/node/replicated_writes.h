@@ -1,0 +1,89 @@
+// The log of a primary's pollers: what they decide goes to the other servers, and no answer leaves before
+// it is committed.
+//
+//   pollers:  Table ──> ReplicatedChanges ──> Decide: a number     Commit: waits for all numbers so far
+//                                               │                    ^
+//   owner:                          wake ──> TakeDecided         NoteCommitted, or End
+//
+// Numbers begin with 1 and never repeat, whatever the role of the server.
+//
+// Thread rule: Commit and Decide run on any threads, all else on the owner's.
+
+#ifndef OSPREY_SERVER_CLUSTER_NODE_REPLICATED_WRITES_H_
+#define OSPREY_SERVER_CLUSTER_NODE_REPLICATED_WRITES_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/cluster/table/replicated_changes.h"
+#include "server/requests/write_log.h"
+
+namespace osprey::server {
+
+class ReplicatedWrites final : public WriteLog, public GroupSink {
+ public:
+  struct Group {
+    uint64_t number = 0;
+    std::string body;
+    uint64_t entries = 0;
+  };
+
+  // `wake` is called when something was decided while nothing waited for TakeDecided; under locks, so
+  // it only wakes the owner. Until Begin all Commits fail.
+  explicit ReplicatedWrites(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  // --- WriteLog
+  bool AwaitsSync() const override { return true; }
+  // Each value comes with its put.
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t) override { return nullptr; }
+  // Errors: those of End.
+  absl::Status Commit() override;
+
+  // --- GroupSink
+  void Decide(uint32_t partition, std::string body, uint64_t entries) override;
+  uint64_t decided() const override { return decided_.load(); }
+  // Of EngineOptions.
+  void SessionBegun(uint64_t session);
+  void SessionEnded(uint64_t session);
+
+  // --- The owner
+  // The server is the primary: Commits may succeed.
+  void Begin();
+  // It is not any more: all Commits fail with `why`, also those that wait. What was not taken is dropped.
+  // `why` is not OK.
+  void End(absl::Status why);
+  // What was decided since the last call, in order.
+  std::vector<Group> TakeDecided();
+  // All groups up to this number are on enough servers.
+  void NoteCommitted(uint64_t number);
+  // Writes that begin are refused with this error; OK: they are not.
+  void RefuseWith(const absl::Status& why);
+  // A Commit waits.
+  bool is_awaited() const { return awaiting_.load() > 0; }
+
+ private:
+  absl::Status Refusal() const override;
+
+  const std::function<void()> wake_;
+  std::atomic<uint64_t> decided_{0};  // is raised under mutex_
+  std::atomic<uint32_t> awaiting_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Group> queue_;
+  uint64_t committed_ = 0;
+  absl::Status error_ = absl::UnavailableError("this server is not the primary");
+  absl::Status refusal_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CLUSTER_NODE_REPLICATED_WRITES_H_

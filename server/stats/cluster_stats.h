@@ -1,0 +1,27 @@
+// What a server of a cluster (--cluster) tells of its part in it.
+
+#ifndef OSPREY_SERVER_STATS_CLUSTER_STATS_H_
+#define OSPREY_SERVER_STATS_CLUSTER_STATS_H_
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace osprey::server {
+
+// Up to some 10 ms old. Counts are since the server started.
+struct ClusterStats {
+  bool is_primary = false;      // it serves, as long as it has its right
+  uint64_t term = 0;            // of the record that was read last; 0: none
+  uint64_t in_sync = 0;         // servers that the record names, the primary included
+  uint64_t replicas = 0;        // that there should be
+  absl::Duration right_left;    // to serve, without another renewal in etcd; not negative
+  uint64_t links = 0;           // connections to other servers that messages can be sent on
+  uint64_t promotions = 0;      // of this server
+  uint64_t groups = 0;          // of changes, that it has decided as a primary
+  uint64_t groups_waiting = 0;  // of these: not on all servers in sync yet
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_STATS_CLUSTER_STATS_H_

@@ -1,0 +1,168 @@
+// A primary's pollers and its cluster thread, at the log between them.
+
+#include "server/cluster/node/replicated_writes.h"
+
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "server/cluster/table/replicated_changes.h"
+
+namespace osprey::server {
+namespace {
+
+constexpr std::chrono::seconds kPatience(30);
+
+// Whether the call goes on waiting.
+bool Waits(std::future<absl::Status>& call) {
+  return call.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout;
+}
+
+class ReplicatedWritesTest : public ::testing::Test {
+ protected:
+  // A Commit on a thread of its own, which has begun to wait.
+  std::future<absl::Status> CommitAside() {
+    std::future<absl::Status> call =
+        std::async(std::launch::async, [this] { return writes_.Commit(); });
+    for (const absl::Time end = absl::Now() + absl::Seconds(30);
+         !writes_.is_awaited() && absl::Now() < end;)
+      absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(writes_.is_awaited());
+    return call;
+  }
+
+  absl::Status Result(std::future<absl::Status>& call) {
+    if (call.wait_for(kPatience) == std::future_status::ready) return call.get();
+    writes_.End(absl::UnavailableError("the test is over"));
+    return absl::DeadlineExceededError("it still waits");
+  }
+
+  int wakes_ = 0;
+  ReplicatedWrites writes_{[this] { ++wakes_; }};
+};
+
+TEST_F(ReplicatedWritesTest, CommitsFailUntilTheServerIsThePrimary) {
+  EXPECT_EQ(writes_.Commit().code(), absl::StatusCode::kUnavailable);
+  writes_.Begin();
+  EXPECT_TRUE(writes_.Commit().ok());
+}
+
+TEST_F(ReplicatedWritesTest, ACommitWaitsForWhatWasDecidedBefore) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  writes_.Decide(1, "two", 1);
+  std::future<absl::Status> call = CommitAside();
+  writes_.NoteCommitted(1);
+  EXPECT_TRUE(Waits(call));
+  writes_.NoteCommitted(2);
+  EXPECT_TRUE(Result(call).ok());
+  EXPECT_FALSE(writes_.is_awaited());
+}
+
+TEST_F(ReplicatedWritesTest, ACommitDoesNotWaitForWhatWasDecidedLater) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  std::future<absl::Status> call = CommitAside();
+  writes_.Decide(0, "two", 1);
+  writes_.NoteCommitted(1);
+  EXPECT_TRUE(Result(call).ok());
+}
+
+TEST_F(ReplicatedWritesTest, TheEndFailsCommitsThatWaitAndLaterOnes) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  std::future<absl::Status> call = CommitAside();
+  writes_.End(absl::UnavailableError("another is the primary"));
+  EXPECT_EQ(Result(call).message(), "another is the primary");
+  EXPECT_EQ(writes_.Commit().message(), "another is the primary");
+}
+
+// Its answer would come from a server that may be no primary any more.
+TEST_F(ReplicatedWritesTest, WhatIsCommittedFailsAfterTheEnd) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  writes_.NoteCommitted(1);
+  writes_.End(absl::UnavailableError("another is the primary"));
+  EXPECT_FALSE(writes_.Commit().ok());
+}
+
+TEST_F(ReplicatedWritesTest, GroupsAreTakenInOrderAndOnce) {
+  writes_.Begin();
+  writes_.Decide(3, "one", 1);
+  writes_.Decide(0, "two", 2);
+  const std::vector<ReplicatedWrites::Group> groups = writes_.TakeDecided();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].number, 1u);
+  EXPECT_EQ(groups[0].body, "one");
+  EXPECT_EQ(groups[1].number, 2u);
+  EXPECT_EQ(groups[1].body, "two");
+  EXPECT_EQ(groups[1].entries, 2u);
+  EXPECT_TRUE(writes_.TakeDecided().empty());
+}
+
+TEST_F(ReplicatedWritesTest, WhatWasNotTakenIsDroppedAtTheEndAndNumbersGoOn) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  writes_.End(absl::UnavailableError("another is the primary"));
+  writes_.Decide(0, "two", 1);  // of an engine that has not ended yet
+  writes_.Begin();
+  EXPECT_TRUE(writes_.TakeDecided().empty());
+  // It is the primary again, and nothing of before is waited for.
+  EXPECT_TRUE(writes_.Commit().ok());
+  writes_.Decide(0, "three", 1);
+  std::future<absl::Status> call = CommitAside();
+  EXPECT_TRUE(Waits(call));
+  ASSERT_EQ(writes_.TakeDecided().at(0).number, 3u);
+  writes_.NoteCommitted(3);
+  EXPECT_TRUE(Result(call).ok());
+}
+
+TEST_F(ReplicatedWritesTest, TheOwnerIsWokenOnceForWhatItHasNotTaken) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  writes_.Decide(0, "two", 1);
+  EXPECT_EQ(wakes_, 1);
+  writes_.TakeDecided();
+  writes_.Decide(0, "three", 1);
+  EXPECT_EQ(wakes_, 2);
+}
+
+TEST_F(ReplicatedWritesTest, WritesAreRefusedAndTakenAgain) {
+  EXPECT_TRUE(writes_.MayWrite().ok());
+  writes_.RefuseWith(absl::UnavailableError("too few servers"));
+  EXPECT_EQ(writes_.MayWrite().message(), "too few servers");
+  writes_.RefuseWith(absl::OkStatus());
+  EXPECT_TRUE(writes_.MayWrite().ok());
+}
+
+TEST_F(ReplicatedWritesTest, SessionsBeginAndEndByGroupsOfTheirOwn) {
+  writes_.Begin();
+  writes_.SessionBegun(5);
+  writes_.SessionEnded(5);
+  const std::vector<ReplicatedWrites::Group> groups = writes_.TakeDecided();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].body, SessionBody(wal::EntryKind::kSessionBegin, 5));
+  EXPECT_EQ(groups[1].body, SessionBody(wal::EntryKind::kSessionEnd, 5));
+  EXPECT_EQ(groups[1].entries, 1u);
+}
+
+// *Else* the groups of the next time as a primary never count as made.
+TEST_F(ReplicatedWritesTest, WhatWasDroppedIsNotPending) {
+  writes_.Begin();
+  ReplicatedChanges changes(0, writes_, [] { return uint64_t{1}; });
+  changes.BeginPending(/*hash=*/5);
+  writes_.Decide(0, "one", 1);
+  EXPECT_EQ(changes.oldest_pending(), 1u);
+  changes.DropPending();
+  EXPECT_EQ(changes.oldest_pending(), UINT64_MAX);
+  EXPECT_FALSE(changes.IsPending(5));
+}
+
+}  // namespace
+}  // namespace osprey::server
