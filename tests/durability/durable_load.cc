@@ -43,14 +43,18 @@ std::string KeyOf(uint64_t key) {
 bool IsCounter(const std::string& key) { return key[0] == 'n'; }
 bool IsDelete(Kind kind) { return kind == Kind::kDelete || kind == Kind::kDeleteIfVersion; }
 
-// Whether a restarted server explains the error. (A full server, for a while, explains another.)
-bool IsExpected(const absl::Status& status) {
+// Whether a restarted server explains the error. (A full server, for a while, explains another, and
+// appends make values too long for a cluster.)
+bool IsExpected(const absl::Status& status, bool in_cluster) {
+  if (in_cluster && absl::IsUnavailable(status)) return true;
   switch (ReasonOf(status)) {
     case Reason::kServerGone:
     case Reason::kDeadline:
     case Reason::kNoConnection:
     case Reason::kServerFull:
       return true;
+    case Reason::kValueTooLong:
+      return in_cluster;
     default:
       return false;
   }
@@ -67,6 +71,8 @@ struct DurableLoad::Shared {
   DurableLoadOptions options;
   std::atomic<bool> ended{false};
   std::atomic<uint64_t> done{0};
+  std::atomic<int64_t> written_at{SteadyNs()};  // the last write that was answered
+  std::atomic<int64_t> longest_pause{0};
   std::atomic<int64_t> chunks{0};
   // A flush runs alone, so that it deletes every key.
   std::atomic<bool> flush_wanted{false};
@@ -74,7 +80,14 @@ struct DurableLoad::Shared {
   std::mutex mutex;
   std::vector<std::string> errors;  // under the mutex
   DurableHistories histories;       // under the mutex
+  Counters counters;                // under the mutex
 
+  void NoteWrite(int64_t now) {
+    const int64_t pause = now - written_at.exchange(now);
+    int64_t longest = longest_pause;
+    while (longest < pause && !longest_pause.compare_exchange_weak(longest, pause)) {
+    }
+  }
   void AddError(std::string error) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (errors.size() < kErrorsMax) errors.push_back(std::move(error));
@@ -91,6 +104,16 @@ class DurableLoad::Writer {
     const std::lock_guard<std::mutex> lock(shared_.mutex);
     for (Record& record : records_)
       shared_.histories[record.key].push_back(std::move(record.operation));
+    if (client_ == nullptr) return;
+    const Counters& counters = client_->counters();
+    Counters& all = shared_.counters;
+    all.reads += counters.reads;
+    all.rpc_gets += counters.rpc_gets;
+    all.connects += counters.connects;
+    all.leases += counters.leases;
+    all.lease_reads += counters.lease_reads;
+    all.uncovered_reads += counters.uncovered_reads;
+    all.unleased_gets += counters.unleased_gets;
   }
 
  private:
@@ -182,7 +205,9 @@ class DurableLoad::Writer {
   }
 
   // Inline, items of each size, by rendezvous, and in pieces of the log.
-  size_t NewLength() {
+  size_t NewLength() { return std::min(AnyLength(), shared_.options.value_bytes_max); }
+
+  size_t AnyLength() {
     const uint64_t choice = random_.Below(1000);
     if (choice < 350) return kChunkBytesMin + random_.Below(20);
     if (choice < 650) return 50 + random_.Below(300);
@@ -377,7 +402,8 @@ class DurableLoad::Writer {
     op.outcome = OutcomeOf(status, op.kind);
     if (op.outcome != Outcome::kUnknown && op.outcome != Outcome::kUnapplied) {
       ++shared_.done;
-    } else if (!IsExpected(status)) {
+      if (!IsRead(op.kind)) shared_.NoteWrite(op.returned);
+    } else if (!IsExpected(status, shared_.options.in_cluster)) {
       shared_.AddError(
           absl::StrCat(op.ToString(), " of key ", record.key, ": ", status.ToString()));
     }
@@ -406,6 +432,10 @@ DurableLoad::~DurableLoad() { End(); }
 
 uint64_t DurableLoad::done() const { return shared_->done; }
 
+absl::Duration DurableLoad::longest_pause() const {
+  return absl::Nanoseconds(shared_->longest_pause.load());
+}
+
 void DurableLoad::End() {
   shared_->ended = true;
   for (std::thread& thread : threads_) thread.join();
@@ -413,6 +443,11 @@ void DurableLoad::End() {
 }
 
 DurableHistories DurableLoad::TakeHistories() { return std::move(shared_->histories); }
+
+Counters DurableLoad::counters() const {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  return shared_->counters;
+}
 
 std::vector<std::string> DurableLoad::TakeErrors() {
   const std::lock_guard<std::mutex> lock(shared_->mutex);

@@ -1,5 +1,5 @@
 // Clients that use the same few keys in every way, on threads of their own, while their server is
-// killed and restarted. They record what they were answered.
+// killed and restarted, or is a cluster with faults. They record what they were answered.
 //
 //   DurableLoad load(uri, options);   connects
 //   … load.done() …                   operations that have ended
@@ -11,6 +11,7 @@
 #ifndef OSPREY_TESTS_DURABILITY_DURABLE_LOAD_H_
 #define OSPREY_TESTS_DURABILITY_DURABLE_LOAD_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client/client.h"
 #include "tests/durability/durable_history.h"
 
 namespace osprey {
@@ -27,6 +29,9 @@ struct DurableLoadOptions {
   int operations = 6;                           // that each client has in flight
   absl::Duration deadline = absl::Seconds(60);  // longer than any restart
   uint64_t seed = 1;
+  size_t value_bytes_max = 3'000'000;
+  // The server is a cluster: `uri` has several addresses, and writes are refused at times.
+  bool in_cluster = false;
 };
 
 class DurableLoad {
@@ -38,11 +43,15 @@ class DurableLoad {
 
   // Operations that have been answered so far.
   uint64_t done() const;
+  // The longest time so far in which no write was answered.
+  absl::Duration longest_pause() const;
   // Operations end, and every key is read once more.
   void End();
 
   // REQUIRES: after End.
   DurableHistories TakeHistories();
+  // The sum of all clients'.
+  Counters counters() const;
   // What went wrong other than in a history: damaged values, and errors that no operation may have.
   std::vector<std::string> TakeErrors();
 
