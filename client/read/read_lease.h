@@ -68,11 +68,12 @@ class ReadLease {
   }
 
   bool in_cluster() const { return in_cluster_; }
-  // In each turn, before other READs are posted: reads the clock; then as PostRead, if Begin was
-  // called since the last READ of the record. REQUIRES: in_cluster().
+  // In each turn, before other READs are posted: if Begin was called since the last READ of the
+  // record, reads the clock, and then as PostRead. REQUIRES: in_cluster().
   void Advance(const ReadSource& source, absl::Time now) {
+    if (!renews_) return;
     ReadClock();
-    if (renews_) PostRead(source, now);
+    PostRead(source, now);
   }
   // Posts a READ of the record if one is due, and there is room for it. REQUIRES: in_cluster().
   void PostRead(const ReadSource& source, absl::Time now);
