@@ -55,8 +55,8 @@ bool ShardPrimary::HasCaughtUp(const ReplicaName& joiner) const {
     return member.applied < found->second.copied_to || member.confirmed < found->second.decided;
   });
   if (is_ahead && !IsMistake(ReplicationMistake::kAddsAheadOfMembers)) return false;
-  uint64_t needed = IsMistake(ReplicationMistake::kAddsBehindHeld) ? commit_point_ : held_point_;
-  if (IsMistake(ReplicationMistake::kAddsBehind)) needed = log_.applied();
+  // What is committed included.
+  const uint64_t needed = IsMistake(ReplicationMistake::kAddsBehind) ? log_.applied() : held_point_;
   return found->second.confirmed >= needed;
 }
 

@@ -48,8 +48,8 @@ enum class ReplicationMistake : uint8_t {
   kFloorOfAppliedKeys,    // the next primary may give out versions that clients have seen
   // Expiries (server/cluster/table/time_marks.h).
   kJudgesBeyondMark,  // a primary judges expiries whatever the mark
-  kCopyWithoutMark,   // a joiner's copy has no mark of time
-  kAddsBehindHeld,    // a joiner that has what is committed, and not all that the members have
+  kForgetsMarks,      // a backup takes no mark of time from groups
+  kCopyWithoutMark,   // a joiner's copy has none
 };
 
 #ifdef OSPREY_REPLICATION_TEST_HOOKS

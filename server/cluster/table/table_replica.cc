@@ -233,7 +233,8 @@ void TableReplica::Apply(const ReplicatedGroup& group) {
   auto held = reserved.held.begin();
   for (const wal::Entry& entry : reserved.group.entries) {
     if (NamesKey(entry)) Make(entry, *held++, *table, now);
-    if (entry.kind == wal::EntryKind::kTimeMark) NoteTimeMark(entry.expiry);
+    if (entry.kind == wal::EntryKind::kTimeMark && !IsMistake(ReplicationMistake::kForgetsMarks))
+      NoteTimeMark(entry.expiry);
     NoteClient(entry, sessions_);
     if (is_copying_) names_.Note(entry);
   }
