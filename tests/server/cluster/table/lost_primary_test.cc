@@ -55,6 +55,7 @@ class PrimaryLog final : public WriteLog, public GroupSink {
         {first, first + entries - 1, 1, std::make_shared<const std::string>(std::move(body))});
   }
   void NoteExpiry() override {}
+  uint64_t decided() const override { return groups.size(); }
   HarnessOptions Options() {
     HarnessOptions options;
     options.partitions = kPartitions;
