@@ -1,11 +1,12 @@
-// The server's clock, by which keys expire. It never decreases. It starts near the wall clock, or
-// where the clock of an earlier life ended, if that is later. It runs at the raw clock's rate, which
-// is bounded, unlike the rate of a slewed clock.
+// The server's clock, by which keys expire. It never decreases. It starts near the wall clock. If the
+// clock of an earlier life, or of another server of the cluster, has ended later, it goes on from there.
+// It runs at the raw clock's rate, which is bounded, unlike the rate of a slewed clock.
 
 #ifndef OSPREY_SERVER_CLOCK_H_
 #define OSPREY_SERVER_CLOCK_H_
 
-#include <algorithm>
+#include <atomic>
+#include <cstdint>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -16,16 +17,25 @@ namespace osprey::server {
 // Thread-safe.
 class Clock {
  public:
-  absl::Time Now() const { return started_ + (RawClock() - raw_at_start_); }
-  absl::Time Started() const { return started_; }
-  // Not earlier than that from now on. REQUIRES: no other thread uses it yet.
-  void StartAt(absl::Time earliest) {
-    started_ += std::max(earliest - Now(), absl::ZeroDuration());
+  absl::Time Now() const { return Started() + (RawClock() - raw_at_start_); }
+  absl::Time Started() const {
+    const int64_t ahead_ns = ahead_ns_.load(std::memory_order_relaxed);
+    return ahead_ns == 0 ? started_ : started_ + absl::Nanoseconds(ahead_ns);
+  }
+  // Not earlier than that from now on, on threads that synchronise with this one. REQUIRES: no other
+  // thread does so at the same time.
+  void AdvanceTo(absl::Time earliest) {
+    const absl::Duration missing = earliest - Now();
+    if (missing <= absl::ZeroDuration()) return;
+    const int64_t ahead_ns = ahead_ns_.load(std::memory_order_relaxed);
+    // A nanosecond more, for what the conversion cuts off.
+    ahead_ns_.store(ahead_ns + absl::ToInt64Nanoseconds(missing) + 1, std::memory_order_relaxed);
   }
 
  private:
-  absl::Time started_ = absl::Now();
+  const absl::Time started_ = absl::Now();
   const absl::Duration raw_at_start_ = RawClock();
+  std::atomic<int64_t> ahead_ns_{0};  // of started_
 };
 
 }  // namespace osprey::server

@@ -163,8 +163,8 @@ absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(const ClusterConfig& c
   return parts;
 }
 
-absl::Status StartNode(const Config& config, uint64_t incarnation, const std::atomic<bool>& stop,
-                       Server& server) {
+absl::Status StartNode(const Config& config, uint64_t incarnation, Clock& clock,
+                       const std::atomic<bool>& stop, Server& server) {
   ClusterParts& cluster = *server.cluster;
   NodeOptions options{.keys = cluster.keys,
                       .cluster = cluster.record,
@@ -179,6 +179,7 @@ absl::Status StartNode(const Config& config, uint64_t incarnation, const std::at
   for (const rdma::Address& address : config.cluster->listen)
     options.listen.push_back(address.ToString());
   NodeParts parts{.tables = *server.tables,
+                  .clock = clock,
                   .changes = {},
                   .writes = cluster.writes,
                   .wake = cluster.wake,

@@ -52,9 +52,10 @@ absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(const ClusterConfig& c
                                                           uint64_t memory_bytes,
                                                           const std::atomic<bool>& stop);
 
-// REQUIRES: server.cluster and its tables are there. Errors: those of ClusterNode::Start.
-absl::Status StartNode(const Config& config, uint64_t incarnation, const std::atomic<bool>& stop,
-                       Server& server);
+// REQUIRES: server.cluster and its tables are there, and `clock` is theirs. Errors: those of
+// ClusterNode::Start.
+absl::Status StartNode(const Config& config, uint64_t incarnation, Clock& clock,
+                       const std::atomic<bool>& stop, Server& server);
 
 // Serves whenever this server is the primary, until `stop` is true. Errors: the server cannot go on.
 absl::Status RunAsMember(const Config& config, uint64_t incarnation, const Clock& clock,

@@ -216,9 +216,10 @@ ServeResult ServeAlone(const Config& config, uint64_t incarnation,
   return {ServeExit::kClean, absl::OkStatus()};
 }
 
-ServeResult ServeInCluster(const Config& config, uint64_t incarnation, const Clock& clock,
+ServeResult ServeInCluster(const Config& config, uint64_t incarnation, Clock& clock,
                            Server& server) {
-  if (absl::Status status = StartNode(config, incarnation, stop_bell->flag(), server); !status.ok())
+  if (absl::Status status = StartNode(config, incarnation, clock, stop_bell->flag(), server);
+      !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
   if (absl::Status status = OpenMetrics(config, clock, server); !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};

@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, Clock& cloc
   if (server.durability != nullptr) {
     sessions = LoadData(config, *server.durability, *server.tables, stop);
     if (!sessions.ok()) return sessions;
-    clock.StartAt(server.durability->clock_start());
+    clock.AdvanceTo(server.durability->clock_start());
     server.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
     if (!server.snapshots->valid()) {
       return absl::ResourceExhaustedError(

@@ -496,12 +496,16 @@ bool ShardMember::may_decide() const {
 }
 
 uint64_t ShardMember::Decide(std::string body, uint64_t entries) {
-  assert(may_decide());
+  assert(serves());
   return replica_.primary()->Decide(std::move(body), entries);
 }
 
 uint64_t ShardMember::commit_point() const {
   return replica_.primary() == nullptr ? 0 : replica_.primary()->commit_point();
+}
+
+uint64_t ShardMember::held_point() const {
+  return replica_.primary() == nullptr ? 0 : replica_.primary()->held_point();
 }
 
 }  // namespace osprey

@@ -111,9 +111,11 @@ class ShardMember {
   void HandOverTo(std::string server, absl::Time now);
   // Writes may be decided: it serves, and enough members are in sync.
   bool may_decide() const;
-  // REQUIRES: may_decide(). Returns the lsn with which the group is committed.
+  // REQUIRES: may_decide(); of a mark of time: serves(). Returns the lsn with which the group is committed.
   uint64_t Decide(std::string body, uint64_t entries);
   uint64_t commit_point() const;
+  // ShardPrimary::held_point.
+  uint64_t held_point() const;
   // The owner has applied what was decided, up to this lsn.
   void MarkApplied(uint64_t lsn) { replica_.MarkApplied(lsn); }
 

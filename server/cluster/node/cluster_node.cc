@@ -63,8 +63,7 @@ absl::Status ClusterNode::Open() {
     return status;
   beat_.emplace(parts_.region, parts_.region_incarnation, member_->incarnation());
   absl::StatusOr<std::unique_ptr<BeatThread>> beats = BeatThread::Start(
-      *beat_, [this] { return clock_.Now(); },
-      [this] { return ServingBounds{absl::FromUnixNanos(right_until_ns_.load())}; });
+      *beat_, [this] { return clock_.Now(); }, [this] { return BeatBounds(); });
   if (!beats.ok()) return beats.status();
   beat_thread_ = *std::move(beats);
   void* (*const run)(void*) = [](void* self) -> void* {
@@ -153,7 +152,7 @@ uint64_t ClusterNode::EndService(std::vector<SessionImage>& sessions) {
   answers_until_ns_ = kNever;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (service_ == Service::kOffered) {
+    if (service_ == Service::kPrepared || service_ == Service::kOffered) {
       service_ = Service::kNone;
       made_ = 0;
       parts_.writes.End(absl::UnavailableError("this server is the primary no more"));
@@ -169,7 +168,7 @@ uint64_t ClusterNode::EndService(std::vector<SessionImage>& sessions) {
   }
   uint64_t lsn = 0;
   for (const Numbered& group : groups_) {
-    if (group.number <= std::min(made_, committed_)) lsn = group.lsn;
+    if (group.number <= made_ && group.lsn <= committed_lsn_) lsn = group.lsn;
   }
   groups_.clear();
   return lsn;
@@ -319,14 +318,27 @@ bool ClusterNode::RunLinks(absl::Time now) {
   return worked;
 }
 
-// The primary's tables are the engines' once its tail is applied.
-bool ClusterNode::OfferService() {
-  if (ends_ || tables_->is_primary() || !shard().serves()) return false;
+// The clock goes on first: expiries are judged from then on.
+void ClusterNode::TakeOver() {
+  const uint64_t mark_ns = tables_->time_mark_ns();
+  parts_.clock.AdvanceTo(absl::FromUnixNanos(static_cast<int64_t>(mark_ns)));
+  parts_.writes.marks().Begin(mark_ns, parts_.tables.stats().expiring_keys > 0);
   parts_.writes.Begin();
   committed_ = parts_.writes.decided();
+  committed_lsn_ = 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sessions_ = tables_->TakeOver();
+  service_ = Service::kPrepared;
+}
+
+// The primary's tables are the engines' once its tail is applied, and it may judge expiries.
+bool ClusterNode::OfferService() {
+  if (ends_ || !shard().serves()) return false;
+  if (!tables_->is_primary()) TakeOver();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    sessions_ = tables_->TakeOver();
+    if (service_ != Service::kPrepared || !parts_.writes.marks().MayJudge(parts_.clock.Now()))
+      return false;
     service_ = Service::kOffered;
   }
   ++promotions_;
@@ -337,14 +349,20 @@ bool ClusterNode::OfferService() {
 
 bool ClusterNode::DecideAndCommit(absl::Time now) {
   if (ends_ || !tables_->is_primary()) return false;
-  bool worked = false;
-  if (member_->MayDecide(0, now)) {
-    for (ReplicatedWrites::Group& group : parts_.writes.TakeDecided()) {
-      groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
-      worked = true;
-    }
+  std::vector<ReplicatedWrites::Group> decided;
+  if (member_->MayDecide(0, now)) decided = parts_.writes.TakeDecided();
+  bool worked = !decided.empty();
+  // Before these groups, which may have the first key that expires.
+  if (member_->Serves(0, now)) worked |= DecideMark();
+  for (ReplicatedWrites::Group& group : decided)
+    groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
+  const uint64_t held_point = shard().held_point();
+  for (Numbered& group : groups_) {
+    if (group.mark_ns == 0 || group.lsn > held_point) continue;
+    tables_->NoteTimeMark(group.mark_ns);
+    parts_.writes.marks().NoteHeld(std::exchange(group.mark_ns, 0));
   }
-  const uint64_t commit_point = shard().commit_point();
+  const uint64_t commit_point = committed_lsn_ = shard().commit_point();
   uint64_t committed = committed_;
   for (const Numbered& group : groups_) {
     if (group.lsn > commit_point) break;
@@ -357,7 +375,8 @@ bool ClusterNode::DecideAndCommit(absl::Time now) {
   }
   const uint64_t made = std::min(Made(), committed_);
   uint64_t lsn = 0;
-  for (; !groups_.empty() && groups_.front().number <= made; groups_.pop_front())
+  for (; !groups_.empty() && groups_.front().number <= made && groups_.front().lsn <= commit_point;
+       groups_.pop_front())
     lsn = groups_.front().lsn;
   if (lsn != 0) shard().MarkApplied(lsn);
   return worked;
@@ -383,6 +402,30 @@ void ClusterNode::TakeStats(absl::Time now) {
 ClusterStats ClusterNode::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return stats_;
+}
+
+// Also with fewer members than writes need: else reads of keys that expire end, too.
+bool ClusterNode::DecideMark() {
+  TimeMarks& marks = parts_.writes.marks();
+  const absl::Time server_time = parts_.clock.Now();
+  marks.Review(
+      server_time, [this] { return parts_.tables.stats().expiring_keys; },
+      [this] { return Made() == parts_.writes.decided(); });
+  const std::optional<uint64_t> mark_ns = marks.Due(server_time);
+  if (!mark_ns.has_value()) return false;
+  const uint64_t number = groups_.empty() ? committed_ : groups_.back().number;
+  groups_.push_back({number, shard().Decide(TimeMarkBody(*mark_ns), 1), *mark_ns});
+  return true;
+}
+
+// The server's clock is read last: *else* the bound is late by what passes in between.
+ServingBounds ClusterNode::BeatBounds() {
+  ServingBounds bounds{absl::FromUnixNanos(right_until_ns_.load())};
+  const absl::Time mark = parts_.writes.marks().ReadsUntil();
+  if (mark == absl::InfiniteFuture()) return bounds;
+  const absl::Time now = clock_.Now();
+  bounds.mark = now + (mark - parts_.clock.Now());
+  return bounds;
 }
 
 // Another member, to which there is a link; nullptr: none.

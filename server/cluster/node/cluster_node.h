@@ -16,8 +16,8 @@
 //     ^                                                                             │ the bell rings
 //     └────────────── EndService(their sessions) <── engines are destroyed <────────┘
 //
-// Two times bound what engines do. MayAnswer bounds answers: the right, while the record names this server.
-// Beats bound READs (server/cluster/beat).
+// Two times bound what engines do: the right, while the record names this server, and the mark up to which it
+// may judge expiries (TimeMarks). MayAnswer bounds answers, beats bound READs (server/cluster/beat).
 //
 // Thread rule: AwaitService, BeginService and EndService are the main thread's, MayAnswer any thread's.
 
@@ -47,6 +47,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "rdma/lease_clock.h"
+#include "server/clock.h"
 #include "server/cluster/beat/beat_thread.h"
 #include "server/cluster/beat/serving_beat.h"
 #include "server/cluster/configuration/cluster_keys.h"
@@ -81,6 +82,7 @@ struct NodeOptions {
 // What a node is given. All outlive it.
 struct NodeParts {
   Tables& tables;
+  Clock& clock;  // of the tables
   // The changes of each partition.
   std::vector<const ReplicatedChanges*> changes;
   ReplicatedWrites& writes;
@@ -114,7 +116,10 @@ class ClusterNode final : private ReplicaTables::Owner {
   void EndService(std::vector<SessionImage> sessions);
 
   // Whether an answer may leave now.
-  bool MayAnswer() { return absl::ToUnixNanos(clock_.Now()) < answers_until_ns_.load(); }
+  bool MayAnswer() {
+    return absl::ToUnixNanos(clock_.Now()) < answers_until_ns_.load() &&
+           parts_.writes.marks().MayJudge(parts_.clock.Now());
+  }
   // Not OK: the node cannot go on.
   absl::Status failure() const;
   // Any thread.
@@ -125,14 +130,16 @@ class ClusterNode final : private ReplicaTables::Owner {
   // Of the tables.
   enum class Service {
     kNone,      // they are a backup's
+    kPrepared,  // they are the primary's, which has no mark of time yet that counts
     kOffered,   // AwaitService may take them
     kTaken,     // it has: engines are made
     kRuns,      // they are the engines'
     kIsEnding,  // … which are to end
   };
   struct Numbered {
-    uint64_t number = 0;  // of ReplicatedWrites
+    uint64_t number = 0;  // of ReplicatedWrites; of a mark: that of the group before
     uint64_t lsn = 0;
+    uint64_t mark_ns = 0;  // of a mark that does not count yet
   };
 
   ClusterNode(NodeOptions options, NodeParts parts);
@@ -144,7 +151,10 @@ class ClusterNode final : private ReplicaTables::Owner {
   bool RunLinks(absl::Time now);
   void TakeIncarnation(absl::Time now);
   bool OfferService();
+  void TakeOver();
   bool DecideAndCommit(absl::Time now);
+  bool DecideMark();
+  ServingBounds BeatBounds();
   void Publish(absl::Time now);
   void TakeStats(absl::Time now);
   void Stop(absl::Time now);
@@ -179,6 +189,7 @@ class ClusterNode final : private ReplicaTables::Owner {
   std::vector<LinkEvent> events_;
   std::deque<Numbered> groups_;  // decided, and not known to be made
   uint64_t committed_ = 0;       // of groups_: the last number that was committed
+  uint64_t committed_lsn_ = 0;   // likewise
   std::set<uint64_t> linked_;    // incarnations to which there is a link
   uint64_t promotions_ = 0;
   absl::Time stats_at_ = absl::InfinitePast();    // taken last

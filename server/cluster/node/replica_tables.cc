@@ -58,7 +58,7 @@ bool ReplicaTables::HasChunk() {
 
 std::string ReplicaTables::NextChunk() {
   assert(copy_.has_value());
-  if (!copy_->at_end()) return copy_->NextChunk();
+  if (!copy_->at_end()) return copy_->NextChunk(time_mark_ns());
   copy_.reset();
   return "";
 }

@@ -49,6 +49,9 @@ class ReplicaTables final : public ReplicaTable {
   bool is_primary() const { return is_primary_; }
   // The tables are the engines' from now on. REQUIRES: as TableReplica::TakeOver; !is_primary().
   std::vector<SessionImage> TakeOver();
+  // The last mark of time that counts (TableReplica::time_mark_ns).
+  uint64_t time_mark_ns() const { return replica_.time_mark_ns(); }
+  void NoteTimeMark(uint64_t mark_ns) { replica_.NoteTimeMark(mark_ns); }
 
   // --- ReplicaTable
   absl::Status Reserve(const ReplicatedGroup& group) override { return replica_.Reserve(group); }

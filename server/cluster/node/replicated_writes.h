@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/cluster/table/replicated_changes.h"
+#include "server/cluster/table/time_marks.h"
 #include "server/requests/write_log.h"
 
 namespace osprey::server {
@@ -50,10 +51,14 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
 
   // --- GroupSink
   void Decide(uint32_t partition, std::string body, uint64_t entries) override;
+  void NoteExpiry() override { marks_.NoteExpiry(); }
   uint64_t decided() const override { return decided_.load(); }
   // Of EngineOptions.
   void SessionBegun(uint64_t session);
   void SessionEnded(uint64_t session);
+
+  // How far this server may judge expiries.
+  TimeMarks& marks() { return marks_; }
 
   // --- The owner
   // The server is the primary: Commits may succeed.
@@ -76,6 +81,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   const std::function<void()> wake_;
   std::atomic<uint64_t> decided_{0};  // is raised under mutex_
   std::atomic<uint32_t> awaiting_{0};
+  TimeMarks marks_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Group> queue_;

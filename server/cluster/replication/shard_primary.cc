@@ -17,7 +17,8 @@ ShardPrimary::ShardPrimary(uint32_t shard, uint64_t term, ReplicaName self, uint
       log_(log),
       tail_(log.last()),
       min_in_sync_(min_in_sync),
-      commit_point_(log.applied()) {}
+      commit_point_(log.applied()),
+      held_point_(log.applied()) {}
 
 bool ShardPrimary::has_tail_applied() const {
   return log_.applied() >= tail_ || IsMistake(ReplicationMistake::kServesBeforeTail);
@@ -54,8 +55,8 @@ bool ShardPrimary::HasCaughtUp(const ReplicaName& joiner) const {
     return member.applied < found->second.copied_to || member.confirmed < found->second.decided;
   });
   if (is_ahead && !IsMistake(ReplicationMistake::kAddsAheadOfMembers)) return false;
-  const uint64_t needed =
-      IsMistake(ReplicationMistake::kAddsBehind) ? log_.applied() : commit_point_;
+  // What is committed included.
+  const uint64_t needed = IsMistake(ReplicationMistake::kAddsBehind) ? log_.applied() : held_point_;
   return found->second.confirmed >= needed;
 }
 
@@ -181,6 +182,7 @@ void ShardPrimary::AdvanceCommitPoint() {
     // Confirmed in this term: what it has applied is committed in any case.
     point = std::min(point, found == peers_.end() ? 0 : found->second.confirmed);
   }
+  if (!is_alone) held_point_ = std::max(held_point_, point);
   if (in_sync_ < min_in_sync_ && !IsMistake(ReplicationMistake::kCommitsBelowMin))
     point = std::min(point, tail_);
   commit_point_ = std::max(commit_point_, is_alone ? tail_ : point);

@@ -80,7 +80,8 @@ class ShardPrimary {
   void EndCopy(const ReplicaName& joiner);
   // Then the joiner may be counted (SetCounted), before any other group is decided, and after that a
   // swap that adds it may be sent. It has confirmed what is committed. *Else* a group that was committed
-  // without it, and is applied later, is missing when it is promoted. And all members have applied what
+  // without it, and is applied later, is missing when it is promoted. It has confirmed what all members
+  // have. *Else* a mark of time counts that it does not have. And all members have applied what
   // its copy has. *Else* they need groups, when it is promoted, that it has in its copy alone. And they
   // have what was decided before the copy ended. *Else* the copy lacks what an eviction has removed,
   // which takes effect when it is decided, and the others never learn of it. REQUIRES: EndCopy.
@@ -107,6 +108,8 @@ class ShardPrimary {
   uint64_t Decide(std::string body, uint64_t entries);
   // Groups up to here are committed.
   uint64_t commit_point() const { return commit_point_; }
+  // Every replica that may succeed this one has the groups up to here, however few these are.
+  uint64_t held_point() const { return held_point_; }
 
  private:
   Append AppendTo(const ReplicaName& name) const;
@@ -123,6 +126,7 @@ class ShardPrimary {
   std::vector<ReplicaName> counted_;
   uint32_t in_sync_ = 0;  // as the record says, this replica included
   uint64_t commit_point_;
+  uint64_t held_point_;
   bool is_deposed_ = false;
 };
 

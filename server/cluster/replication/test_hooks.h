@@ -46,6 +46,10 @@ enum class ReplicationMistake : uint8_t {
   kExpiryNotReported,     // a primary does not say that it has ended an expired key
   kForgetsReleased,       // what a group held is not given back when it is replaced
   kFloorOfAppliedKeys,    // the next primary may give out versions that clients have seen
+  // Expiries (server/cluster/table/time_marks.h).
+  kJudgesBeyondMark,  // a primary judges expiries whatever the mark
+  kForgetsMarks,      // a backup takes no mark of time from groups
+  kCopyWithoutMark,   // a joiner's copy has none
 };
 
 #ifdef OSPREY_REPLICATION_TEST_HOOKS

@@ -2,11 +2,13 @@
 
 #include <cassert>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "index/layout/layout.h"
+#include "server/cluster/replication/test_hooks.h"
 #include "server/cluster/table/replicated_changes.h"
 #include "server/durability/entry_effects.h"
 #include "server/durability/session_bytes.h"
@@ -69,7 +71,10 @@ std::string Parse(absl::string_view bytes, Chunk& chunk) {
   if (header.reserved != 0) return "reserved bytes are not zero";
   if (header.last_version > index::kCasVersionMax) return "it has an impossible version";
   chunk.is_last = (header.flags & kLastChunk) != 0;
+  if (header.time_mark > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    return "it has an impossible mark of time";
   chunk.last_version = header.last_version;
+  chunk.time_mark_ns = header.time_mark;
   for (uint32_t i = 0; i < header.items; ++i) {
     std::string wrong = TakeItem(bytes, chunk.items.emplace_back());
     if (!wrong.empty()) return wrong;
@@ -107,9 +112,10 @@ void ChunkBuilder::AddSession(const SessionImage& session) {
   ++header_.sessions;
 }
 
-std::string ChunkBuilder::Finish(bool is_last, uint64_t last_version) {
+std::string ChunkBuilder::Finish(bool is_last, uint64_t last_version, uint64_t time_mark_ns) {
   header_.flags = is_last ? kLastChunk : 0;
   header_.last_version = last_version;
+  header_.time_mark = IsMistake(ReplicationMistake::kCopyWithoutMark) ? 0 : time_mark_ns;
   std::memcpy(bytes_.data(), &header_, sizeof(header_));
   std::string bytes = std::move(bytes_);
   Clear();

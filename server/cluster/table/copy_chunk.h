@@ -1,7 +1,7 @@
 // A part of the copy of a replica's tables and sessions, byte by byte. Little-endian, reserved bytes and
 // padding are zero.
 //
-//   0        24                                                  (all multiples of 8)
+//   0        32                                                  (all multiples of 8)
 //   +--------+----------------------------------------+----------------------------+
 //   | header | items: header | key | value | padding … | sessions: length | bytes … |
 //   +--------+----------------------------------------+----------------------------+
@@ -32,11 +32,13 @@ struct ChunkHeader {
   uint32_t sessions = 0;
   uint32_t reserved = 0;
   uint64_t last_version = 0;  // that the primary had given out when it made the chunk
+  uint64_t time_mark = 0;     // ns; the last one that counted then (time_marks.h)
 };
 static_assert(std::is_trivially_copyable_v<ChunkHeader>);
-static_assert(sizeof(ChunkHeader) == 24);
+static_assert(sizeof(ChunkHeader) == 32);
 static_assert(offsetof(ChunkHeader, sessions) == 8);
 static_assert(offsetof(ChunkHeader, last_version) == 16);
+static_assert(offsetof(ChunkHeader, time_mark) == 24);
 
 struct ChunkItemHeader {
   uint32_t key_length = 0;
@@ -66,7 +68,7 @@ class ChunkBuilder {
   uint64_t bytes() const { return bytes_.size(); }
   uint32_t items() const { return header_.items; }
   // The chunk, and begins another one.
-  std::string Finish(bool is_last, uint64_t last_version);
+  std::string Finish(bool is_last, uint64_t last_version, uint64_t time_mark_ns);
 
  private:
   void Clear();
@@ -78,6 +80,7 @@ class ChunkBuilder {
 struct Chunk {
   bool is_last = false;
   uint64_t last_version = 0;
+  uint64_t time_mark_ns = 0;
   std::vector<CopiedItem> items;  // they point into the bytes
   std::vector<SessionImage> sessions;
 };

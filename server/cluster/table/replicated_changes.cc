@@ -18,6 +18,12 @@ std::string BodyOf(wal::GroupBuilder& group) {
   return body;
 }
 
+std::string BodyOf(const wal::Entry& entry) {
+  wal::GroupBuilder group{wal::GroupHeader()};
+  group.Add(entry);
+  return BodyOf(group);
+}
+
 }  // namespace
 
 void ReplicatedChanges::SetUpload(const ValueUpload* upload) {
@@ -51,12 +57,17 @@ uint64_t ReplicatedChanges::VersionOfBound(uint64_t bound) const {
 
 std::string SessionBody(wal::EntryKind kind, uint64_t session) {
   assert(kind == wal::EntryKind::kSessionBegin || kind == wal::EntryKind::kSessionEnd);
-  wal::GroupBuilder group{wal::GroupHeader()};
   wal::Entry entry;
   entry.kind = kind;
   entry.client = session;
-  group.Add(entry);
-  return BodyOf(group);
+  return BodyOf(entry);
+}
+
+std::string TimeMarkBody(uint64_t mark_ns) {
+  wal::Entry entry;
+  entry.kind = wal::EntryKind::kTimeMark;
+  entry.expiry = mark_ns;
+  return BodyOf(entry);
 }
 
 }  // namespace osprey::server

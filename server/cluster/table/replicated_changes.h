@@ -38,6 +38,8 @@ class GroupSink {
   // `body` has so many entries, of this partition. Called under the partition's lock, in the order of
   // its decisions. Thread rule: any threads, of several partitions at once.
   virtual void Decide(uint32_t partition, std::string body, uint64_t entries) = 0;
+  // A change with an expiry follows (TimeMarks::NoteExpiry). Thread rule: as Decide.
+  virtual void NoteExpiry() = 0;
   // How many groups were decided so far, of all partitions. Thread rule: any thread.
   virtual uint64_t decided() const = 0;
 };
@@ -78,7 +80,7 @@ class ReplicatedChanges final : public EntryGroups {
 
  private:
   void TakeGroup(wal::GroupBuilder& group, uint64_t entries) override;
-  void NoteExpiry(uint64_t) override {}
+  void NoteExpiry(uint64_t) override { sink_.NoteExpiry(); }
   uint64_t VersionOfBound(uint64_t bound) const override;
 
   const uint32_t partition_;
@@ -89,6 +91,8 @@ class ReplicatedChanges final : public EntryGroups {
 
 // The body of a group that says that a session has begun, or has ended: one entry, of partition 0.
 std::string SessionBody(wal::EntryKind kind, uint64_t session);
+// … that is this mark of time (time_marks.h).
+std::string TimeMarkBody(uint64_t mark_ns);
 
 }  // namespace osprey::server
 

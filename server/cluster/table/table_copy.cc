@@ -20,12 +20,12 @@ TableCopy::TableCopy(Tables& tables, std::vector<SessionImage> sessions)
   BeginWalk();
 }
 
-std::string TableCopy::NextChunk() {
+std::string TableCopy::NextChunk(uint64_t time_mark_ns) {
   assert(!at_end_);
   const bool has_sessions = !sessions_.empty();
   AddSessions();
   while (!has_sessions && !at_end_ && chunk_.items() == 0) StepWalk();
-  return chunk_.Finish(at_end_, tables_.LastVersion());
+  return chunk_.Finish(at_end_, tables_.LastVersion(), time_mark_ns);
 }
 
 void TableCopy::AddSessions() {

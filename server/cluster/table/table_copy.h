@@ -33,8 +33,9 @@ class TableCopy {
   // this.
   TableCopy(Tables& tables, std::vector<SessionImage> sessions);
 
-  // The next part: some 64 KiB, or one longer value. REQUIRES: !at_end().
-  std::string NextChunk();
+  // The next part: some 64 KiB, or one longer value. `time_mark_ns`: the last mark of time that counts.
+  // REQUIRES: !at_end().
+  std::string NextChunk(uint64_t time_mark_ns);
   // The last chunk was returned.
   bool at_end() const { return at_end_; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,7 @@ std::string WhyRefused(const wal::Entry& entry) {
     case wal::EntryKind::kSessionBegin:
     case wal::EntryKind::kSessionEnd:
     case wal::EntryKind::kFlushBound:
+    case wal::EntryKind::kTimeMark:
       break;
     default:
       return absl::StrCat("an entry is of kind ", static_cast<int>(entry.kind),
@@ -39,6 +41,9 @@ std::string WhyRefused(const wal::Entry& entry) {
   if (entry.value_length > kReplicatedValueBytesMax)
     return absl::StrCat("an entry's value has ", entry.value_length, " bytes");
   if (entry.version > index::kCasVersionMax) return "an entry has an impossible version";
+  if (entry.kind == wal::EntryKind::kTimeMark &&
+      entry.expiry > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    return "a mark of time is impossible";
   if (entry.kind == wal::EntryKind::kDelete && entry.result.has_value() &&
       entry.result->version > index::kCasVersionMax)
     return "a result has an impossible version";
@@ -228,6 +233,8 @@ void TableReplica::Apply(const ReplicatedGroup& group) {
   auto held = reserved.held.begin();
   for (const wal::Entry& entry : reserved.group.entries) {
     if (NamesKey(entry)) Make(entry, *held++, *table, now);
+    if (entry.kind == wal::EntryKind::kTimeMark && !IsMistake(ReplicationMistake::kForgetsMarks))
+      NoteTimeMark(entry.expiry);
     NoteClient(entry, sessions_);
     if (is_copying_) names_.Note(entry);
   }
@@ -266,6 +273,7 @@ absl::Status TableReplica::TakeChunk(absl::string_view chunk) {
   const absl::StatusOr<Chunk> parsed = ParseChunk(chunk);
   if (!parsed.ok()) return parsed.status();
   version_floor_ = std::max(version_floor_, parsed->last_version);
+  NoteTimeMark(parsed->time_mark_ns);
   for (CopiedItem item : parsed->items) {
     if (!names_.MayTake(item)) continue;
     if (absl::Status status = TakeItem(item); !status.ok()) return status;

@@ -18,12 +18,15 @@
 // - A session that a group has ended is not taken from the copy. Results of groups stay beside those of
 //   the copy. *Else* a repeated write is executed again.
 // - Nothing is evicted, and no expired key ends, but by an entry. *Else* the replicas differ.
+// - The server's clock goes on from the last mark of time when the tables decide again. *Else* a key
+//   that the primary before has found to have expired is there again.
 //
 // Thread rule: one thread, which holds no lock of a partition. Others may use the tables.
 
 #ifndef OSPREY_SERVER_CLUSTER_TABLE_TABLE_REPLICA_H_
 #define OSPREY_SERVER_CLUSTER_TABLE_TABLE_REPLICA_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -77,6 +80,11 @@ class TableReplica final : public ReplicaStore {
 
   // The highest version that was seen.
   uint64_t version_floor() const { return version_floor_; }
+  // The last mark of time that was seen, and counts (time_marks.h); 0: none. Before TakeOver the owner
+  // advances the clock of the tables to it.
+  uint64_t time_mark_ns() const { return time_mark_ns_; }
+  // This server, as a primary, has a mark that counts.
+  void NoteTimeMark(uint64_t mark_ns) { time_mark_ns_ = std::max(time_mark_ns_, mark_ns); }
   // By ascending id.
   std::vector<SessionImage> Sessions() const;
 
@@ -109,6 +117,7 @@ class TableReplica final : public ReplicaStore {
   absl::flat_hash_map<uint64_t, uint32_t> deletions_;  // that are reserved, by hash
   SessionImages sessions_;
   uint64_t version_floor_ = 0;
+  uint64_t time_mark_ns_ = 0;
   bool is_copying_ = false;
   CopiedNames names_;
 };

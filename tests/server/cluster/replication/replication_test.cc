@@ -192,6 +192,27 @@ TEST_F(ShardPrimaryTest, CommitsNothingOfItsOwnBelowTheLeastNumber) {
   EXPECT_EQ(primary_.commit_point(), 1u);
 }
 
+TEST_F(ShardPrimaryTest, AJoinerHasWhatMembersHoldThoughItIsNotCommitted) {
+  primary_.SetCounted({}, 1);  // too few
+  primary_.AddJoiner(kC);
+  primary_.Connected(kC);
+  primary_.TakeAck(AckOf(3, kC, 0));
+  primary_.EndCopy(kC);
+  EXPECT_TRUE(primary_.HasCaughtUp(kC));
+  primary_.Decide("mark", 1);
+  EXPECT_EQ(primary_.held_point(), 1u);
+  EXPECT_EQ(primary_.commit_point(), 0u);
+  EXPECT_FALSE(primary_.HasCaughtUp(kC));
+  primary_.TakeAck(AckOf(3, kC, 1));
+  EXPECT_TRUE(primary_.HasCaughtUp(kC));
+  primary_.SetCounted({kC}, 1);
+  primary_.Decide("mark", 1);
+  EXPECT_EQ(primary_.held_point(), 1u);
+  primary_.TakeAck(AckOf(3, kC, 2));
+  EXPECT_EQ(primary_.held_point(), 2u);
+  EXPECT_EQ(primary_.commit_point(), 0u);
+}
+
 TEST(ShardPrimaryAloneTest, CommitsItsTailAndKeepsNoGroups) {
   ReplicaLog log;
   log.Append(Group(1, 1, 2, "tail"));

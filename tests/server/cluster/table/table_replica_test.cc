@@ -28,6 +28,9 @@ using wal::EntryKind;
 // About: an expiry is a multiple of 64 Ki ns.
 constexpr uint64_t kSecondNs = 15259 << 16;
 
+// Of chunks.
+constexpr uint64_t kMarkNs = 7000000001;
+
 constexpr uint64_t kLastVersion = (uint64_t{1} << 47) + 1000;
 
 wal::Entry PutOf(absl::string_view key, absl::string_view value, uint64_t version,
@@ -189,6 +192,31 @@ TEST(TableReplicaTest, SessionsAndTheFloorSurviveATakeOver) {
   EXPECT_GT(table->Put("k", {}, {}, one.now).version, uint64_t{1} << 47);
 }
 
+wal::Entry MarkOf(uint64_t mark_ns) {
+  wal::Entry entry;
+  entry.kind = EntryKind::kTimeMark;
+  entry.expiry = mark_ns;
+  return entry;
+}
+
+TEST(TableReplicaTest, AMarkCountsOnceItIsApplied) {
+  Fixture one;
+  EXPECT_EQ(one.replica->time_mark_ns(), 0u);
+  ASSERT_TRUE(one.Reserve({MarkOf(kSecondNs)}).ok());
+  ASSERT_TRUE(one.Reserve({MarkOf(9 * kSecondNs)}).ok());
+  EXPECT_EQ(one.replica->time_mark_ns(), 0u);
+  one.Apply();
+  one.Release();
+  EXPECT_EQ(one.replica->time_mark_ns(), kSecondNs) << "the other one was replaced";
+  one.Make({MarkOf(kSecondNs / 2)});
+  EXPECT_EQ(one.replica->time_mark_ns(), kSecondNs);
+  ReplicatedGroup group = one.Group(TimeMarkBody(3 * kSecondNs), 1);
+  ASSERT_TRUE(one.replica->Reserve(group).ok());
+  one.replica->Apply(group);
+  (void)one.replica->TakeOver();
+  EXPECT_EQ(one.replica->time_mark_ns(), 3 * kSecondNs);
+}
+
 // --- Room ----------------------------------------------------------------------------
 
 // Groups of random sizes until one is refused; then some are replaced, and the rest is applied.
@@ -317,7 +345,7 @@ TEST(TableReplicaTest, ImpossibleEntriesAreRefusedByName) {
   expect(PutOf("k", "v", uint64_t{1} << 60), "impossible version");
   expect(PutOf("k", "v", 1, UINT64_MAX), "impossible expiry");
   expect(PutOf("k", std::string((1 << 20) + 1, 'v'), 1), "1048577 bytes");
-  expect(KeyOf(EntryKind::kTimeMark, "", 0), "never sends");
+  expect(KeyOf(EntryKind::kShardReset, "", 0), "never sends");
   expect(SessionOf(EntryKind::kSessionBegin, 0), "no client");
   const std::string value(5000, 'v');
   wal::Entry changed = PutOf("k", value, 1);
@@ -330,6 +358,7 @@ TEST(TableReplicaTest, ImpossibleEntriesAreRefusedByName) {
   ExpectDamage(one, one.Group(BodyOf({PutOf("k", "v", 1)}), 2), "1 entries");
   ExpectDamage(one, one.Group(BodyOf({PutOf("k", "v", 1)}, 9), 1), "partition 9");
   ExpectDamage(one, one.Group("", 1), "cut off");
+  ExpectDamage(one, one.Group(BodyOf({MarkOf(UINT64_MAX)}), 1), "mark of time");
 }
 
 TEST(TableReplicaTest, DamagedBytesAreRefusedOrHarmless) {
@@ -366,7 +395,7 @@ std::string ChunkOf(const std::vector<CopiedItem>& items, const std::vector<Sess
   ChunkBuilder chunk;
   for (const CopiedItem& item : items) chunk.AddItem(item);
   for (const SessionImage& session : sessions) chunk.AddSession(session);
-  return chunk.Finish(is_last, kLastVersion);
+  return chunk.Finish(is_last, kLastVersion, kMarkNs);
 }
 
 CopiedItem ItemOf(absl::string_view key, absl::string_view value, uint64_t version,
@@ -390,6 +419,7 @@ TEST(TableReplicaTest, GroupsPrecedeTheCopyOfWhatTheyName) {
   EXPECT_EQ(one.ValueOf("expiry"), absl::StrCat("old 5 ", 7 * kSecondNs));
   EXPECT_EQ(one.ValueOf("other"), "old 6 0");
   EXPECT_EQ(one.replica->version_floor(), kLastVersion);
+  EXPECT_EQ(one.replica->time_mark_ns(), kMarkNs);
 }
 
 std::vector<SessionImage> SessionsAfterCopy() {
@@ -450,8 +480,10 @@ struct Recorder final : GroupSink {
     EXPECT_EQ(group.entries.size(), entries);
     bodies.push_back(std::move(body));
   }
+  void NoteExpiry() override { noted_behind.push_back(bodies.size()); }
   uint64_t decided() const override { return bodies.size(); }
   std::vector<std::string> bodies;
+  std::vector<size_t> noted_behind;  // so many bodies
 };
 
 TEST(ReplicatedChangesTest, EachLongValueEndsItsGroup) {
@@ -471,6 +503,23 @@ TEST(ReplicatedChangesTest, EachLongValueEndsItsGroup) {
   ASSERT_EQ(wal::ParseGroup(wal::BytesOfText(recorder.bodies[0]), group), "");
   ASSERT_EQ(group.entries.size(), 2u);
   EXPECT_EQ(wal::TextOf(group.entries[1].value), std::string(1 << 20, 'v'));
+}
+
+TEST(ReplicatedChangesTest, AnExpiryIsNotedBeforeItsGroup) {
+  Recorder recorder;
+  ReplicatedChanges changes(0, recorder, [] { return uint64_t{100}; });
+  const ClientWrite write{1, 2, rdma::Opcode::kPut};
+  changes.SetWrite(&write);
+  changes.OnPut("a", wal::BytesOfText("x"), 1, 0);
+  changes.OnDelete("a", 1, 2);
+  changes.OnRelease();
+  EXPECT_TRUE(recorder.noted_behind.empty()) << "nothing expires";
+  changes.OnPut("a", wal::BytesOfText("x"), 3, kSecondNs);
+  changes.OnRelease();
+  changes.OnExpire("a", 3, 2 * kSecondNs);
+  changes.OnRelease();
+  EXPECT_EQ(recorder.noted_behind, (std::vector<size_t>{1, 2}));
+  EXPECT_EQ(recorder.bodies.size(), 3u);
 }
 
 TEST(ReplicatedChangesTest, ABoundIsNoVersionAboveThoseGivenOut) {

@@ -35,6 +35,7 @@ TableWorldOptions EvictingOf(uint64_t seed) {
 struct Sums {
   int refusals = 0, joined = 0, failovers = 0, replaced = 0;
   uint64_t evictions = 0, expiries = 0, during_copies = 0;
+  uint64_t expired_seen = 0, looks_refused = 0, clock_jumps = 0;
 
   void Add(const TableWorld& world) {
     refusals += world.refusals();
@@ -44,6 +45,9 @@ struct Sums {
     evictions += world.evictions();
     expiries += world.expiries();
     during_copies += world.during_copies();
+    expired_seen += world.expired_seen();
+    looks_refused += world.looks_refused();
+    clock_jumps += world.clock_jumps();
   }
 };
 
@@ -60,6 +64,9 @@ TEST(TableSimulationTest, ReplicasHaveTheSame) {
   EXPECT_GT(sums.replaced, 20);
   EXPECT_GT(sums.expiries, 200u);
   EXPECT_GT(sums.during_copies, 100u);
+  EXPECT_GT(sums.expired_seen, 200u);
+  EXPECT_GT(sums.looks_refused, 20u);
+  EXPECT_GT(sums.clock_jumps, 10u);
 }
 
 TEST(TableSimulationTest, ReplicasOfAnEvictingPrimaryHaveTheSame) {
@@ -77,7 +84,8 @@ TEST(TableSimulationTest, ReplicasOfAnEvictingPrimaryHaveTheSame) {
 TEST(TableSimulationTest, FullReplicasRefuseGroupsAndApplyWhatTheyTook) {
   for (const bool evict : {false, true}) {
     Sums sums;
-    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    // Few joiners have room until the end of their copy.
+    for (uint64_t seed = 1; seed <= 3 * kSeeds; ++seed) {
       TableWorldOptions options = OptionsOf(seed);
       options.memory_bytes = 8 << 20;
       options.backup_memory_bytes = 2 << 20;
@@ -117,8 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
                       ReplicationMistake::kCopyWithoutExpired,
                       ReplicationMistake::kCopyLeavesOutExpired,
                       ReplicationMistake::kCopyOverResults, ReplicationMistake::kExpiryNotReported,
-                      ReplicationMistake::kForgetsReleased,
-                      ReplicationMistake::kFloorOfAppliedKeys),
+                      ReplicationMistake::kForgetsReleased, ReplicationMistake::kFloorOfAppliedKeys,
+                      ReplicationMistake::kJudgesBeyondMark, ReplicationMistake::kForgetsMarks,
+                      ReplicationMistake::kCopyWithoutMark),
     [](const auto& mistake) { return absl::StrCat(static_cast<int>(mistake.param)); });
 
 }  // namespace

@@ -11,6 +11,11 @@ namespace {
 
 constexpr uint64_t kMillisecondNs = 1000000;
 constexpr uint64_t kSessions = 3;
+constexpr uint64_t kClocksDifferMs = 5000;
+// Of a client, on what it READs.
+constexpr absl::Duration kLease = absl::Milliseconds(400);
+
+uint64_t NanosOf(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixNanos(time)); }
 
 struct Content {
   std::string value;
@@ -44,9 +49,9 @@ std::string Describe(const Content& content) {
 
 // --- A server ------------------------------------------------------------------
 
-TableNode::TableNode(const TableWorldOptions& options, uint64_t memory_bytes, absl::Time& clock,
-                     uint64_t id)
-    : memory(memory_bytes), now(clock) {
+TableNode::TableNode(const TableWorldOptions& options, uint64_t memory_bytes,
+                     const absl::Time& clock, absl::Duration ahead_of_it, uint64_t id)
+    : memory(memory_bytes), now(clock), ahead(ahead_of_it) {
   std::vector<PartitionChanges*> receivers;
   for (uint32_t i = 0; i < TableWorld::kPartitions; ++i) {
     changes.push_back(
@@ -57,7 +62,7 @@ TableNode::TableNode(const TableWorldOptions& options, uint64_t memory_bytes, ab
   table.incarnation = id;
   table.hash_seed = 77;
   table.evict = options.evict;
-  table.clock = [this] { return now; };
+  table.clock = [this] { return Now(); };
   tables = *Tables::Create(memory.span(), TableWorld::kPartitions, table, receivers);
   replica.emplace(*tables, id);
 }
@@ -69,10 +74,10 @@ void TableNode::Decide(uint32_t, std::string body, uint64_t entries) {
 void TableNode::Maintain() {
   for (uint32_t i = 0; i < tables->partitions(); ++i) {
     const LockedTable table = tables->Lock(i);
-    (void)table->GrowStep(now);
-    (void)table->SweepStep(now);
-    (void)table->EvictStep(now);
-    (void)table->CompactStep(now);
+    (void)table->GrowStep(Now());
+    (void)table->SweepStep(Now());
+    (void)table->EvictStep(Now());
+    (void)table->CompactStep(Now());
   }
 }
 
@@ -91,7 +96,7 @@ TableWorld::TableWorld(const TableWorldOptions& options)
 std::unique_ptr<TableNode> TableWorld::NewNode(bool is_primary) {
   return std::make_unique<TableNode>(
       options_, is_primary ? options_.memory_bytes : options_.backup_memory_bytes, now_,
-      1000 + ++ids_);
+      absl::Milliseconds(random_.Below(kClocksDifferMs)), 1000 + ++ids_);
 }
 
 std::string TableWorld::Value() {
@@ -151,7 +156,7 @@ void TableWorld::DecideSome() {
     changes.SetWrite(&one.write);
     Verdict verdict;
     if (!changes.IsPending(one.request.hash.bits))
-      verdict = server::Decide(*table, one.request, kReplicatedValueBytesMax, now_);
+      verdict = server::Decide(*table, one.request, kReplicatedValueBytesMax, primary().Now());
     if (!verdict.decision.has_value()) {
       decided_.pop_back();
       continue;
@@ -160,20 +165,66 @@ void TableWorld::DecideSome() {
     Report(one.decision, {one.request.key, one.request.hash}, changes);
     Expect(one);
   }
+  DecideMark();
   TakeGroups();
+}
+
+void TableWorld::Append(std::string body, uint64_t entries) {
+  ReplicatedGroup group;
+  group.first_lsn = stream_.empty() ? 1 : stream_.back().last_lsn + 1;
+  group.last_lsn = group.first_lsn + entries - 1;
+  group.term = term_;
+  EXPECT_LE(body.size(), uint64_t{8} << 20);
+  group.body = std::make_shared<const std::string>(std::move(body));
+  stream_.push_back(std::move(group));
+}
+
+// Before the groups that may need it.
+void TableWorld::DecideMark() {
+  const std::optional<uint64_t> mark_ns = primary().marks.Due(primary().Now());
+  if (!mark_ns.has_value()) return;
+  Append(TimeMarkBody(*mark_ns), 1);
+  marks_.push_back(*mark_ns);
 }
 
 // What the primary has decided takes its place.
 void TableWorld::TakeGroups() {
-  for (auto& [body, entries] : std::exchange(primary().groups, {})) {
-    ReplicatedGroup group;
-    group.first_lsn = stream_.empty() ? 1 : stream_.back().last_lsn + 1;
-    group.last_lsn = group.first_lsn + entries - 1;
-    group.term = term_;
-    EXPECT_LE(body.size(), uint64_t{8} << 20);
-    group.body = std::make_shared<const std::string>(std::move(body));
-    stream_.push_back(std::move(group));
+  for (auto& [body, entries] : std::exchange(primary().groups, {}))
+    Append(std::move(body), entries);
+}
+
+// A client looks at all keys, if the primary may judge them now.
+std::string TableWorld::Look() {
+  TableNode& node = primary();
+  const uint64_t now_ns = NanosOf(node.Now());
+  if (!node.marks.MayJudge(node.Now()) && now_ > lease_end_) {
+    ++looks_refused_;
+    return "";
   }
+  if (node.Now() + kLease <= node.marks.ReadsUntil()) lease_end_ = now_ + kLease;
+  std::map<std::string, Seen> there;
+  for (uint32_t i = 0; i < kPartitions; ++i) {
+    const LockedTable table = node.tables->Lock(i);
+    uint64_t cursor = 0;
+    do {
+      cursor = table->Walk(cursor, 1 << 20, [&](const index::WalkedKey& key) {
+        if (key.expiry_ns == 0 || key.expiry_ns > now_ns)
+          there[std::string(key.key)] = {key.version, key.expiry_ns};
+      });
+    } while (cursor != 0);
+  }
+  for (const auto& [key, seen] : std::exchange(seen_, there)) {
+    const auto found = there.find(key);
+    const bool is_there = found != there.end() && found->second.version == seen.version;
+    if (is_there || seen.expiry_ns == 0 || seen.expiry_ns > now_ns) continue;
+    expired_.emplace(key, seen.version);
+    ++expired_seen_;
+  }
+  for (const auto& [key, seen] : there) {
+    if (expired_.contains({key, seen.version}))
+      return absl::StrCat(key, ", which has expired, is there again");
+  }
+  return "";
 }
 
 // A part of a flush. It is made at once.
@@ -181,7 +232,7 @@ void TableWorld::Flush() {
   TableAccess access(*primary().tables);
   const uint64_t session = 1 + random_.Below(kSessions);
   access.set_write({session, ++sequences_[session], rdma::Opcode::kFlush});
-  const Answer answer = ExecuteFlush(access, {}, now_);
+  const Answer answer = ExecuteFlush(access, {}, primary().Now());
   if (answer.body.version == 0) return;
   expected_[{session, sequences_[session]}] = ResultOf(answer);
   TakeGroups();
@@ -264,12 +315,17 @@ void TableWorld::ReserveAllInSync() {
 std::string TableWorld::Commit() {
   ReserveAllInSync();
   committed_ = stream_.size();
+  for (const uint64_t mark_ns : std::exchange(marks_, {})) {
+    primary().marks.NoteHeld(mark_ns);
+    primary().replica->NoteTimeMark(mark_ns);
+  }
   std::set<std::pair<uint64_t, uint64_t>> all;
   for (const auto& [write, result] : expected_) all.insert(write);
   for (const Decided& one : decided_) {
     const LockedTable table = primary().tables->Lock(one.partition);
     table.changes()->SetWrite(&one.write);
-    const Answer answer = Apply(*table, one.request, one.decision, *table.changes(), now_);
+    const Answer answer =
+        Apply(*table, one.request, one.decision, *table.changes(), primary().Now());
     if (answer.code() != absl::StatusCode::kOk) return "the primary refuses what it has decided";
   }
   Settle(all);
@@ -285,6 +341,9 @@ std::string TableWorld::FailOver() {
     if (i != primary_ && nodes_[i] != nullptr && nodes_[i]->in_sync) members.push_back(i);
   }
   if (members.empty()) return Commit();
+  // Readers' leases end first.
+  now_ = std::max(now_, lease_end_);
+  if (std::string wrong = Look(); !wrong.empty()) return wrong;
   ++failovers_;
   evictions_ += primary().tables->stats().evictions;
   expiries_ += primary().tables->stats().expiries;
@@ -317,7 +376,17 @@ std::string TableWorld::FailOver() {
   while (!primary().pending.empty()) ApplyNext(primary());
   std::string wrong = CompareSessions(primary());
   if (!wrong.empty()) return absl::StrCat("a new primary: ", wrong);
-  (void)primary().replica->TakeOver();
+  TableNode& node = primary();
+  const auto mark_ns = static_cast<int64_t>(node.replica->time_mark_ns());
+  const absl::Duration missing = absl::FromUnixNanos(mark_ns) - node.Now();
+  if (missing > absl::ZeroDuration()) {
+    node.ahead += missing;
+    ++clock_jumps_;
+  }
+  marks_.clear();
+  lease_end_ = absl::InfinitePast();
+  node.marks.Begin(node.replica->time_mark_ns(), node.tables->stats().expiring_keys > 0);
+  (void)node.replica->TakeOver();
   if (primary().tables->LastVersion() < answered_)
     return "a new primary gives out versions that clients have seen";
   ++term_;
@@ -338,7 +407,7 @@ void TableWorld::BeginJoin(size_t node) {
 // False: it has no room and is dropped.
 bool TableWorld::StepJoin(TableNode& node) {
   if (!node.copy->at_end() && random_.Chance(60)) {
-    node.chunks.push_back(node.copy->NextChunk());
+    node.chunks.push_back(node.copy->NextChunk(primary().replica->time_mark_ns()));
     node.copied_to = stream_.size();
   }
   if (!node.chunks.empty() && random_.Chance(50)) {
@@ -375,16 +444,23 @@ void TableWorld::DeliverSome(size_t node) {
 
 std::string TableWorld::Round() {
   now_ += absl::Milliseconds(random_.Below(150));
+  if (std::string wrong = Look(); !wrong.empty()) return wrong;
   if (random_.Chance(options_.flushes)) Flush();
   for (uint64_t i = random_.Below(3); i > 0; --i) DecideSome();
   for (const std::unique_ptr<TableNode>& node : nodes_) {
     if (node != nullptr) node->Maintain();
   }
+  DecideMark();
   TakeGroups();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (i != primary_) DeliverSome(i);
   }
+  if (random_.Chance(options_.stalls)) {
+    now_ += absl::Milliseconds(2000 + random_.Below(2000));
+    if (std::string wrong = Look(); !wrong.empty()) return wrong;
+  }
   std::string wrong = random_.Chance(options_.failovers) ? FailOver() : Commit();
+  if (wrong.empty()) wrong = Look();
   if (!wrong.empty()) return wrong;
   const size_t dropped = random_.Below(nodes_.size());
   if (dropped != primary_ && random_.Chance(options_.drops)) nodes_[dropped] = nullptr;
@@ -429,7 +505,7 @@ std::string TableWorld::CompareAll() {
 }
 
 std::string TableWorld::Compare(TableNode& node) {
-  const auto now_ns = static_cast<uint64_t>(absl::ToUnixNanos(now_));
+  const uint64_t now_ns = NanosOf(primary().Now());
   const std::map<std::string, Content> wanted = ContentsOf(*primary().tables, now_ns);
   const std::map<std::string, Content> held = ContentsOf(*node.tables, now_ns);
   for (const auto& [key, content] : wanted) {

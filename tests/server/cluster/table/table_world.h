@@ -7,7 +7,10 @@
 //                         Apply <──commit──────┴────Apply──> each backup
 //
 // A primary may be lost between its decisions and their commit. A member is promoted then, and its groups
-// replace what others have pending of the old one. All servers have one clock, which the world moves.
+// replace what others have pending of the old one.
+//
+// Clocks of servers differ by seconds. A client looks at the primary whenever its marks of time allow that,
+// or a lease: a key that was seen to have expired may not be there again.
 
 #ifndef OSPREY_TESTS_SERVER_CLUSTER_TABLE_TABLE_WORLD_H_
 #define OSPREY_TESTS_SERVER_CLUSTER_TABLE_TABLE_WORLD_H_
@@ -28,6 +31,7 @@
 #include "server/cluster/table/replicated_changes.h"
 #include "server/cluster/table/table_copy.h"
 #include "server/cluster/table/table_replica.h"
+#include "server/cluster/table/time_marks.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -49,21 +53,28 @@ struct TableWorldOptions {
   uint64_t failovers = 4;    // percent of the rounds
   uint64_t flushes = 1;      // likewise
   uint64_t drops = 0;        // likewise, of a backup that joins again
+  uint64_t stalls = 2;       // likewise, of 2 to 4 s before what was decided is committed
 };
 
 // One server.
 class TableNode final : public GroupSink {
  public:
-  TableNode(const TableWorldOptions& options, uint64_t memory_bytes, absl::Time& now, uint64_t id);
+  // `ahead`: of its clock, which is not that of the world.
+  TableNode(const TableWorldOptions& options, uint64_t memory_bytes, const absl::Time& now,
+            absl::Duration ahead, uint64_t id);
 
   // Of a primary: what it has decided goes to `groups`.
   void Decide(uint32_t partition, std::string body, uint64_t entries) override;
+  void NoteExpiry() override { marks.NoteExpiry(); }
   uint64_t decided() const override { return groups.size(); }
+  absl::Time Now() const { return now + ahead; }
   // The steps of a poller, which any server takes.
   void Maintain();
 
   index::RegionMemory memory;
-  absl::Time& now;
+  const absl::Time& now;
+  absl::Duration ahead;
+  TimeMarks marks;
   std::vector<std::unique_ptr<ReplicatedChanges>> changes;
   std::unique_ptr<Tables> tables;
   std::optional<TableReplica> replica;
@@ -98,6 +109,9 @@ class TableWorld {
   uint64_t during_copies() const {
     return during_copies_;
   }  // groups that joiners got beside chunks
+  uint64_t expired_seen() const { return expired_seen_; }
+  uint64_t looks_refused() const { return looks_refused_; }  // since no mark allowed them
+  uint64_t clock_jumps() const { return clock_jumps_; }      // of new primaries
 
  private:
   struct Decided {
@@ -115,7 +129,10 @@ class TableWorld {
   std::string Value();
   KeyedRequest RandomRequest(Decided& decided);
   void DecideSome();
+  void DecideMark();
   void TakeGroups();
+  void Append(std::string body, uint64_t entries);
+  std::string Look();
   void Flush();
   bool ReserveNext(TableNode& node);
   void ApplyNext(TableNode& node);
@@ -143,12 +160,23 @@ class TableWorld {
   uint64_t term_ = 1;
   uint64_t ids_ = 0;
   std::vector<ReplicatedGroup> stream_;
+  // Marks of the stream that do not count yet.
+  std::vector<uint64_t> marks_;
   size_t committed_ = 0;
   std::deque<Decided> decided_;             // by the present primary, and not committed
   std::map<uint64_t, uint64_t> sequences_;  // by session
   Results expected_;                        // of what was decided
   Results results_;                         // of what was committed
   uint64_t answered_ = 0;                   // the highest version that a client has seen
+  // What the client has seen: keys that were there, by key, and versions that have expired.
+  struct Seen {
+    uint64_t version = 0;
+    uint64_t expiry_ns = 0;
+  };
+  std::map<std::string, Seen> seen_;
+  std::set<std::pair<std::string, uint64_t>> expired_;
+  absl::Time lease_end_ = absl::InfinitePast();
+  uint64_t expired_seen_ = 0, looks_refused_ = 0, clock_jumps_ = 0;
   int refusals_ = 0, joined_ = 0, failovers_ = 0, replaced_ = 0;
   uint64_t evictions_ = 0, expiries_ = 0, during_copies_ = 0;
 };
