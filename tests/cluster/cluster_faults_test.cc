@@ -195,10 +195,9 @@ TEST_F(ClusterFaultsTest, NothingIsLostOrStale) {
   std::cout << "operations " << verdict.operations << ", unknown " << verdict.unknown
             << ", unapplied " << verdict.unapplied << ", failovers " << failovers_
             << ", longest time without an answered write " << load.longest_pause() << "\nREADs "
-            << counters.reads << ", GETs by message " << counters.rpc_gets
-            << ", for want of a lease " << counters.unleased_gets << ", leases " << counters.leases
-            << ", READs refused " << counters.uncovered_reads << ", connections "
-            << counters.connects << "\n";
+            << counters.reads << ", GETs by message " << counters.rpc_gets << ", without a lease "
+            << counters.unleased_gets << ", leases " << counters.leases << ", READs refused "
+            << counters.uncovered_reads << ", connections " << counters.connects << "\n";
   for (const auto& [name, count] : faults_) std::cout << "  " << name << ": " << count << "\n";
   // Void otherwise. A primary that is killed or stopped has a successor.
   EXPECT_GE(verdict.operations, 500 * faults.size());

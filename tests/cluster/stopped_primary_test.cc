@@ -197,7 +197,7 @@ TEST_F(StoppedPrimaryTest, ItsClientsReadNothingOld) {
   EXPECT_GE(confined_->answers(1), 1);
   const Counters all = End();
   std::cout << "READs " << all.reads << ", leases " << all.leases << ", READs refused "
-            << all.uncovered_reads << ", GETs by message for want of a lease " << all.unleased_gets
+            << all.uncovered_reads << ", GETs by message without a lease " << all.unleased_gets
             << "\n";
   // Void otherwise: each client had a lease in each round, and some READ when it had ended.
   EXPECT_GE(all.leases, static_cast<uint64_t>(kReaders * kRounds));
