@@ -25,6 +25,7 @@
 #include "server/cluster/node/wake.h"
 #include "server/cluster/table/replicated_changes.h"
 #include "server/config.h"
+#include "server/poller_log.h"
 
 namespace osprey::server {
 
@@ -43,6 +44,7 @@ struct ClusterParts {
   Wake wake;
   ReplicatedWrites writes;
   std::vector<std::unique_ptr<ReplicatedChanges>> changes;  // by partition
+  std::vector<std::unique_ptr<PollerLog>> logs;             // by poller; they outlive the engines
 };
 
 // Reads what the cluster is, and tries again while the store does not answer. Errors: NOT_FOUND (there is

@@ -194,7 +194,7 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation,
   }
   if (server.cluster != nullptr) {
     ReplicatedWrites* const writes = &server.cluster->writes;
-    options.write_log = writes;
+    server.cluster->logs.clear();
     if (config.poll != PollMode::kEvent) options.group_clock = [&clock] { return clock.Now(); };
     options.session_snapshots = server.snapshots.get();
     options.data_id = server.cluster->record.id;
@@ -206,8 +206,16 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation,
   }
   for (std::vector<EnginePort>& own : *ports) {
     options.poller = static_cast<uint32_t>(server.engines.size());
+    PollerLog* log = nullptr;
+    if (server.cluster != nullptr) {
+      server.cluster->logs.push_back(
+          std::make_unique<PollerLog>(server.cluster->writes, *server.snapshots, options.poller));
+      log = server.cluster->logs.back().get();
+      options.write_log = log;
+    }
     server.engines.push_back(
         std::make_unique<Engine>(*server.tables, std::move(own), options, clock.Now()));
+    if (log != nullptr) log->SetEngine(*server.engines.back());
     server.engines.back()->RestoreSessions(sessions, clock.Now());
   }
   return absl::OkStatus();

@@ -43,14 +43,15 @@ std::string KeyOf(uint64_t key) {
 bool IsCounter(const std::string& key) { return key[0] == 'n'; }
 bool IsDelete(Kind kind) { return kind == Kind::kDelete || kind == Kind::kDeleteIfVersion; }
 
-// Whether a restarted server explains the error. (A full server, for a while, explains another, and
-// appends make values too long for a cluster.)
+// Whether a restarted server explains the error. (A full server, for a while, explains another.)
+// The sessions of a cluster outlive its servers. There, appends make values too long.
 bool IsExpected(const absl::Status& status, bool in_cluster) {
   if (in_cluster && absl::IsUnavailable(status)) return true;
   switch (ReasonOf(status)) {
     case Reason::kServerGone:
     case Reason::kDeadline:
     case Reason::kNoConnection:
+      return !in_cluster;
     case Reason::kServerFull:
       return true;
     case Reason::kValueTooLong:

@@ -1,5 +1,5 @@
 // Clients that use the same few keys in every way, on threads of their own, while their server is
-// killed and restarted, or is a cluster with faults. They record what they were answered.
+// killed and restarted. It may be a cluster with faults. They record what they were answered.
 //
 //   DurableLoad load(uri, options);   connects
 //   … load.done() …                   operations that have ended

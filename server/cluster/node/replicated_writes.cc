@@ -1,16 +1,27 @@
 #include "server/cluster/node/replicated_writes.h"
 
 #include <cassert>
+#include <chrono>
 
 #include "server/wal/format/entries.h"
 
 namespace osprey::server {
+namespace {
 
-absl::Status ReplicatedWrites::Commit() {
+constexpr std::chrono::milliseconds kMeanwhile(10);
+
+}  // namespace
+
+absl::Status ReplicatedWrites::CommitWith(absl::FunctionRef<void()> meanwhile) {
   std::unique_lock<std::mutex> lock(mutex_);
   const uint64_t upto = decided_.load();
+  const auto is_over = [&] { return !error_.ok() || committed_ >= upto; };
   ++awaiting_;
-  changed_.wait(lock, [&] { return !error_.ok() || committed_ >= upto; });
+  while (!changed_.wait_for(lock, kMeanwhile, is_over)) {
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
   --awaiting_;
   return error_;
 }

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/cluster/table/replicated_changes.h"
@@ -47,7 +48,11 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   // Each value comes with its put.
   absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t) override { return nullptr; }
   // Errors: those of End.
-  absl::Status Commit() override;
+  absl::Status Commit() override {
+    return CommitWith([] {});
+  }
+  // Calls `meanwhile` again and again, at least every 10 ms, while it waits.
+  absl::Status CommitWith(absl::FunctionRef<void()> meanwhile);
 
   // --- GroupSink
   void Decide(uint32_t partition, std::string body, uint64_t entries) override;

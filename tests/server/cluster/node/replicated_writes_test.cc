@@ -74,6 +74,22 @@ TEST_F(ReplicatedWritesTest, ACommitDoesNotWaitForWhatWasDecidedLater) {
   EXPECT_TRUE(Result(call).ok());
 }
 
+// A poller gives its sessions meanwhile: the server that its write waits for may be one that joins.
+TEST_F(ReplicatedWritesTest, ACommitThatWaitsLetsItsCallerWork) {
+  writes_.Begin();
+  writes_.Decide(0, "one", 1);
+  int calls = 0;
+  const absl::Status committed = writes_.CommitWith([&] {
+    // The lock is free: the owner goes on.
+    if (++calls == 3) writes_.NoteCommitted(1);
+  });
+  EXPECT_TRUE(committed.ok());
+  EXPECT_EQ(calls, 3);
+  // Nothing is left to wait for.
+  EXPECT_TRUE(writes_.CommitWith([&] { ++calls; }).ok());
+  EXPECT_EQ(calls, 3);
+}
+
 TEST_F(ReplicatedWritesTest, TheEndFailsCommitsThatWaitAndLaterOnes) {
   writes_.Begin();
   writes_.Decide(0, "one", 1);
