@@ -211,10 +211,8 @@ MAKES_ERROR = re.compile(r"(Error|^Status|::Status|^Make|^Wrong|^Fail|^Invalid|^
 LETTERS_MIN = 10
 WORDS_MIN = 6
 # tools/bench.d measures; the doctor's findings tell their fixes themselves.
-# No program links these parts of server/cluster yet.
-PARTS_UNUSED = ["beat", "links", "member", "replication", "table"]
 SOURCES = ["index/*.cc", "rdma/*.cc", "rdma/*.h", "rdma/selftest/*.cc", "client/*.cc", "client/*.h", "server/*.cc",
-           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/doctor/*", ":!tools/bench.d/*", *(":!server/cluster/" + part + "/*" for part in PARTS_UNUSED)]
+           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/doctor/*", ":!tools/bench.d/*"]
 ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": " "}
 
 Message = collections.namedtuple("Message", "where literals")

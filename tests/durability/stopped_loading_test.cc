@@ -58,7 +58,7 @@ TEST(StoppedLoadingTest, TheServerEndsAtOnceAndLosesNothing) {
     if (result.exit_status == 128 + SIGTERM) continue;  // before it handles signals
     ASSERT_EQ(result.exit_status, 0) << result.err;
     if (absl::StrContains(result.out, "ready")) break;
-    EXPECT_TRUE(absl::StrContains(result.err, "ended while loading")) << result.err;
+    EXPECT_TRUE(absl::StrContains(result.err, "ended while starting")) << result.err;
     ++stopped;
   }
   EXPECT_GT(stopped, 0) << "void: no server was asked while it loaded";

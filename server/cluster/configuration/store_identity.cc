@@ -10,6 +10,11 @@
 namespace osprey {
 namespace {
 
+// Until there is a command by which an operator accepts another state of the store.
+constexpr absl::string_view kFix =
+    "; end all servers of the cluster, create a cluster under another name, and load the data "
+    "again";
+
 uint64_t ChecksumOf(const StoreIdentityImage& image) {
   return server::wal::Checksum(
       {reinterpret_cast<const std::byte*>(&image), offsetof(StoreIdentityImage, checksum)},
@@ -28,7 +33,7 @@ absl::StatusOr<StoreIdentity> StoreIdentity::FromImage(absl::string_view bytes) 
     return absl::DataLossError(
         absl::StrCat("the identity of the cluster's etcd, as this directory "
                      "has it, ",
-                     why, "; run kvcli cluster adopt"));
+                     why, kFix));
   };
   StoreIdentityImage image;
   if (bytes.size() != sizeof(image)) return damaged(absl::StrCat("has ", bytes.size(), " bytes"));
@@ -72,8 +77,7 @@ absl::Status StoreIdentity::CheckCluster(uint64_t cluster_id) {
 }
 
 absl::Status StoreIdentity::Fail(absl::string_view what) {
-  status_ = absl::FailedPreconditionError(absl::StrCat(
-      what, "; stop the servers, check which state is right, and run kvcli cluster adopt"));
+  status_ = absl::FailedPreconditionError(absl::StrCat(what, kFix));
   return status_;
 }
 

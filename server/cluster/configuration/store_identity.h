@@ -10,9 +10,8 @@
 // highest that was seen before its request was sent, since reads are linearizable. (One that was sent
 // earlier, on another connection, may come with a lower one.)
 //
-// The first mistake stays. Until an operator has looked (`kvcli cluster adopt`) the server serves
-// nothing, becomes no primary and resumes no place. Adoption is a new object, of the record that
-// etcd has then.
+// The first mistake stays: until its end the server serves nothing, becomes no primary and resumes no
+// place.
 //
 // Image, which a data directory keeps so that a restart does not forget it. Little-endian:
 //

@@ -19,7 +19,7 @@ constexpr uint64_t kEtcd = 0xE7CD;
 
 void MustNameTheFix(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("kvcli cluster adopt"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("create a cluster under another name"));
 }
 
 TEST(StoreIdentityTest, AnEtcdThatGoesOnIsTheSame) {
@@ -101,7 +101,7 @@ TEST(StoreIdentityTest, ADamagedImageIsRefused) {
     damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ (1 << i % 8));
     const absl::Status status = StoreIdentity::FromImage(damaged).status();
     ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << "bit " << i;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("kvcli cluster adopt"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("create a cluster under another name"));
   }
   for (size_t bytes = 0; bytes < image.size(); ++bytes)
     EXPECT_FALSE(StoreIdentity::FromImage(image.substr(0, bytes)).ok());
