@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/cluster/etcd/etcd_process.h"
 #include "tests/support/subprocess.h"
 
 namespace osprey {
@@ -80,6 +81,22 @@ TEST_F(PageCommandsTest, TheOperatorsCommandsMeasureRecordsAndRestoreABackup) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("\nkeys=2000\n"), HasSubstr("\nvalue_bytes=200000\n"),
                                 HasSubstr("\nitem_bytes=320000\n"), HasSubstr("\nindex_bytes=")));
   EXPECT_TRUE(absl::EndsWith(result.out, "\n2000\n")) << result.out;
+}
+
+TEST_F(PageCommandsTest, AClusterOutlivesItsPrimary) {
+  const std::vector<uint16_t> ports = FreePorts(2);
+  const std::string url = absl::StrCat("http://127.0.0.1:", ports[0]);
+  const ProgramResult result =
+      Run(CommandsOf("server/cluster/OPERATING.md", "D="),
+          {{"mktemp -d", "mktemp -d -p " + directory_},
+           {":2379", absl::StrCat(":", ports[0])},
+           {":2380", absl::StrCat(":", ports[1])},
+           {"sleep 2", "until etcdctl --endpoints=" + url + " endpoint health; do sleep 0.1; done"},
+           {"--memory=64MiB", "--memory=16MiB"}});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\nsaturn"));
+  const std::string status = result.out.substr(result.out.find("\nsaturn"));
+  EXPECT_THAT(status, AllOf(HasSubstr("term=2"), HasSubstr("missing=1"))) << result.out;
 }
 
 TEST_F(PageCommandsTest, SimulationsRunAsTheirPageSays) {

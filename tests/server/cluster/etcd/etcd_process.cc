@@ -38,8 +38,15 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Ports that nothing uses. They lie below those that the kernel gives to sockets without one, so that
-// none is taken away while its member does not run.
+void RunOrDie(const std::vector<std::string>& command) {
+  const ProgramResult result = RunProgram(command);
+  if (result.exit_status != 0)
+    Die(absl::StrCat(command[0], " failed; tools/install-packages test installs it\n", result.err));
+}
+
+}  // namespace
+
+// They lie below those that the kernel gives, so that none is taken away while its member does not run.
 std::vector<uint16_t> FreePorts(size_t count) {
   constexpr uint16_t kFirst = 12000, kLast = 32000;
   std::random_device random;
@@ -59,14 +66,6 @@ std::vector<uint16_t> FreePorts(size_t count) {
   }
   return ports;
 }
-
-void RunOrDie(const std::vector<std::string>& command) {
-  const ProgramResult result = RunProgram(command);
-  if (result.exit_status != 0)
-    Die(absl::StrCat(command[0], " failed; tools/install-packages test installs it\n", result.err));
-}
-
-}  // namespace
 
 // --- Certificates
 
