@@ -28,9 +28,10 @@ DEFINE_string(
     "busy|adaptive|event: never sleep, sleep after a moment without work, or sleep at once "
     "[adaptive]");
 DEFINE_int64(connections_max, 1024, "bound of connections; more are refused [1024]");
-DEFINE_string(value_max, "",
-              "the longest value that is accepted, at most 1GiB [1GiB; if that is less: --memory, "
-              "or with several --pollers a part of it]");
+DEFINE_string(
+    value_max, "",
+    "the longest value that is accepted, at most 1GiB, with --cluster 1MiB [1GiB, or 1MiB; "
+    "if that is less: --memory, or with several --pollers a part of it]");
 DEFINE_string(
     evict, "none",
     "none|clock: when memory is full, refuse writes that need more, or evict cold keys [none]");
@@ -117,8 +118,9 @@ void PrintHelp() {
       "usage: kvserver [FLAG]...\n"
       "Serves a key-value table that clients read by RDMA READs. Prints \"ready URI\" for each "
       "address when it accepts\n"
-      "clients; SIGTERM and SIGINT end it. Data is held in memory, and with --data-dir also on "
-      "disk.\n\n"
+      "clients, or, with --cluster, when it has started; the primary accepts them. SIGTERM and "
+      "SIGINT end it. Data is\n"
+      "held in memory, with --data-dir also on disk, with --cluster also by other servers.\n\n"
       "%s"
       "In names - and _ are alike.\n\n"
       "Example: kvserver --listen=rdma://10.0.0.7:7411,shm:///run/osprey.sock --memory=4GiB\n\n"
