@@ -54,6 +54,7 @@ class PrimaryLog final : public WriteLog, public GroupSink {
     groups.push_back(
         {first, first + entries - 1, 1, std::make_shared<const std::string>(std::move(body))});
   }
+  void NoteExpiry() override {}
   uint64_t decided() const override { return groups.size(); }
   HarnessOptions Options() {
     HarnessOptions options;
