@@ -14,8 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "tests/support/subprocess.h"
