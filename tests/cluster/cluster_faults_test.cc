@@ -27,8 +27,8 @@
 namespace osprey {
 namespace {
 
-constexpr absl::Duration kInSyncMax = absl::Seconds(30);
-constexpr absl::Duration kAnswerMax = absl::Seconds(30);
+constexpr absl::Duration kInSyncMax = absl::Minutes(2);
+constexpr absl::Duration kAnswerMax = absl::Minutes(2);
 // A server's right to serve lasts for 3 s.
 constexpr absl::Duration kRight = absl::Seconds(3);
 
@@ -158,13 +158,16 @@ class ClusterFaultsTest : public ::testing::Test {
   void Round(Fault fault, const DurableLoad& load) {
     SCOPED_TRACE(NameOf(fault));
     const std::optional<ShardRecord> before = cluster_.Record();
+    const int64_t began_ns = SteadyNs();
     ASSERT_NO_FATAL_FAILURE(Inject(fault));
     ASSERT_TRUE(cluster_.AwaitInSync(cluster_.servers(), kInSyncMax)) << cluster_.WhyNot();
     ASSERT_NO_FATAL_FAILURE(AwaitAnswer(load));
     for (const std::string& crash : cluster_.Crashed()) FAIL() << crash;
     const std::optional<ShardRecord> after = cluster_.Record();
     ASSERT_TRUE(before.has_value() && after.has_value());
-    failovers_ += static_cast<int>(after->term - before->term);
+    const int failovers = static_cast<int>(after->term - before->term);
+    failovers_ += failovers;
+    if (failovers > 0) restarts_.push_back({began_ns, began_ns, SteadyNs(), failovers, false});
     ++faults_[NameOf(fault)];
   }
 
@@ -173,6 +176,7 @@ class ClusterFaultsTest : public ::testing::Test {
   ClusterProcesses cluster_{{.flags = {"--pollers=2"}}};
   std::map<std::string, int> faults_;
   int failovers_ = 0;
+  std::vector<Restart> restarts_;  // the faults with failovers
 };
 
 TEST_F(ClusterFaultsTest, NothingIsLostOrStale) {
@@ -185,8 +189,8 @@ TEST_F(ClusterFaultsTest, NothingIsLostOrStale) {
   load.End();
 
   for (const std::string& error : load.TakeErrors()) ADD_FAILURE() << error;
-  // The servers have one clock here, so a key lives as long as was requested, whatever happens.
-  const DurableVerdict verdict = JudgeDurable(load.TakeHistories(), {});
+  // A new primary's clock goes on from a mark that is ahead. So keys that outlive a failover may end earlier.
+  const DurableVerdict verdict = JudgeDurable(load.TakeHistories(), restarts_);
   EXPECT_EQ(verdict.wrong, "");
   EXPECT_EQ(verdict.undecided, 0u);
   // Each write is made once, and its client learns that: its session outlives any server.

@@ -27,6 +27,8 @@ namespace {
 
 constexpr int kReaders = 3;
 constexpr int kRounds = 3;
+// On a busy machine.
+constexpr absl::Duration kPatience = absl::Minutes(2);
 // Inline, and in items: the value is a number and a filling of so many bytes.
 constexpr std::array<size_t, 6> kFillings = {0, 10, 100, 1000, 20'000, 200'000};
 
@@ -108,7 +110,7 @@ class StoppedPrimaryTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Options options;
-    options.deadline = absl::Seconds(30);
+    options.deadline = kPatience;
     writer_ = *Client::Connect(cluster_.uri(), options);
     ASSERT_NO_FATAL_FAILURE(Write());
     for (int i = 0; i < kReaders; ++i)
@@ -160,7 +162,7 @@ class StoppedPrimaryTest : public ::testing::Test {
   void AwaitReaders() {
     const int written = shared_.written;
     for (const auto& reader : readers_) {
-      for (const absl::Time end = absl::Now() + absl::Seconds(30);
+      for (const absl::Time end = absl::Now() + kPatience;
            reader->answers(written) < 200 && absl::Now() < end;)
         absl::SleepFor(absl::Milliseconds(5));
       ASSERT_GE(reader->answers(written), 200) << cluster_.WhyNot();
@@ -183,8 +185,7 @@ TEST_F(StoppedPrimaryTest, ItsClientsReadNothingOld) {
     const std::optional<size_t> primary = cluster_.Primary();
     ASSERT_TRUE(primary.has_value());
     cluster_.Stop(*primary);
-    ASSERT_TRUE(cluster_.AwaitOtherPrimary(*primary, absl::Seconds(30)).has_value())
-        << cluster_.WhyNot();
+    ASSERT_TRUE(cluster_.AwaitOtherPrimary(*primary, kPatience).has_value()) << cluster_.WhyNot();
     ASSERT_NO_FATAL_FAILURE(Write());
     ASSERT_NO_FATAL_FAILURE(ReadAsleep());
     ASSERT_NO_FATAL_FAILURE(AwaitReaders());
@@ -192,7 +193,7 @@ TEST_F(StoppedPrimaryTest, ItsClientsReadNothingOld) {
     cluster_.Continue(*primary);
     ASSERT_NO_FATAL_FAILURE(Write());
     ASSERT_NO_FATAL_FAILURE(AwaitReaders());
-    ASSERT_TRUE(cluster_.AwaitInSync(cluster_.servers(), absl::Seconds(30))) << cluster_.WhyNot();
+    ASSERT_TRUE(cluster_.AwaitInSync(cluster_.servers(), kPatience)) << cluster_.WhyNot();
   }
   EXPECT_GE(confined_->answers(1), 1);
   const Counters all = End();
