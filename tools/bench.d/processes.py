@@ -75,12 +75,12 @@ class Process:
 class Server(Process):
     """A kvserver; `uris` are the addresses at which it is ready, in the order of --listen."""
 
-    def __init__(self, listen, flags=(), cpu=None):
+    def __init__(self, listen, flags=(), cpu=None, ready_s_max=READY_S_MAX):
         command = ["bazel-bin/server/kvserver", "--listen=" + ",".join(listen), *flags]
         super().__init__(command, cpu, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.uris = []
         for _ in listen:
-            word, _, uri = self.line(READY_S_MAX).strip().partition(" ")
+            word, _, uri = self.line(ready_s_max).strip().partition(" ")
             if word != "ready":
                 raise MeasureError(f"kvserver said '{word} {uri}'")
             self.uris.append(uri)
