@@ -24,7 +24,7 @@
 #include "server/cluster/node/replicated_writes.h"
 #include "server/cluster/node/wake.h"
 #include "server/cluster/table/replicated_changes.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/poller_log.h"
 
 namespace osprey::server {

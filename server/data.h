@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/durability/durability.h"
 #include "server/requests/tables.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/engine/engine.h"
 #include "server/monitoring/poller_heartbeat.h"
 

@@ -4,7 +4,7 @@
 #define OSPREY_SERVER_SERVE_H_
 
 #include "absl/status/status.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace osprey::server {
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "index/writer/table.h"
 #include "rdma/open_domain.h"
+#include "server/config/host_limits.h"
 #include "server/data.h"
-#include "server/host_limits.h"
 
 namespace osprey::server {
 

@@ -21,7 +21,7 @@
 #include "server/clock.h"
 #include "server/cluster/node/cluster_node.h"
 #include "server/cluster_service.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/durability/durability.h"
 #include "server/engine/engine.h"
 #include "server/engine/pollers.h"

@@ -19,7 +19,7 @@
 #include "gflags/gflags.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/requests/decimal_int.h"
 #include "tests/fuzz/support/input.h"
 #include "tools/cli/commands/run.h"

@@ -1,6 +1,6 @@
 // kvserver's flags as a server of a cluster.
 
-#include "server/cluster_config.h"
+#include "server/config/cluster_config.h"
 
 #include <sys/stat.h>
 
@@ -12,7 +12,7 @@
 #include "index/layout/layout.h"
 #include "index/writer/table.h"
 #include "server/cluster/configuration/cluster_record.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "tests/support/subprocess.h"
 #include "tools/common/size_flag.h"
 

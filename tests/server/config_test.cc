@@ -1,11 +1,11 @@
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/host_limits.h"
+#include "server/config/host_limits.h"
 #include "tools/common/size_flag.h"
 
 namespace osprey::server {

@@ -1,7 +1,7 @@
 // How much memory a number of pairs takes: measured, by filling a table as a server has it.
 
-#ifndef OSPREY_SERVER_SIZING_H_
-#define OSPREY_SERVER_SIZING_H_
+#ifndef OSPREY_SERVER_CONFIG_SIZING_H_
+#define OSPREY_SERVER_CONFIG_SIZING_H_
 
 #include <cstdint>
 
@@ -31,4 +31,4 @@ absl::StatusOr<uint64_t> MemoryFor(const Pairs& pairs, uint32_t pollers);
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_SIZING_H_
+#endif  // OSPREY_SERVER_CONFIG_SIZING_H_

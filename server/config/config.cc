@@ -1,4 +1,4 @@
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,8 @@
 #include "index/layout/partitions.h"
 #include "index/writer/table.h"
 #include "server/cluster/configuration/cluster_record.h"
+#include "server/config/flag_parsing.h"
 #include "server/engine/pollers.h"
-#include "server/flag_parsing.h"
 #include "tools/common/size_flag.h"
 
 namespace osprey::server {

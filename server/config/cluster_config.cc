@@ -1,4 +1,4 @@
-#include "server/cluster_config.h"
+#include "server/config/cluster_config.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/cluster/configuration/cluster_keys.h"
-#include "server/flag_parsing.h"
+#include "server/config/flag_parsing.h"
 
 namespace osprey::server {
 namespace {

@@ -1,7 +1,7 @@
 // kvserver's configuration: its flags, checked as a whole before any allocation.
 
-#ifndef OSPREY_SERVER_CONFIG_H_
-#define OSPREY_SERVER_CONFIG_H_
+#ifndef OSPREY_SERVER_CONFIG_CONFIG_H_
+#define OSPREY_SERVER_CONFIG_CONFIG_H_
 
 #include <sys/types.h>
 
@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
-#include "server/cluster_config.h"
+#include "server/config/cluster_config.h"
 #include "server/durability/durability_mode.h"
 #include "server/monitoring/http_address.h"
 
@@ -103,4 +103,4 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags);
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_CONFIG_H_
+#endif  // OSPREY_SERVER_CONFIG_CONFIG_H_

@@ -3,8 +3,8 @@
 //
 // Thread rule: plain functions.
 
-#ifndef OSPREY_SERVER_FLAG_PARSING_H_
-#define OSPREY_SERVER_FLAG_PARSING_H_
+#ifndef OSPREY_SERVER_CONFIG_FLAG_PARSING_H_
+#define OSPREY_SERVER_CONFIG_FLAG_PARSING_H_
 
 #include <cstdint>
 #include <vector>
@@ -31,4 +31,4 @@ absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view te
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_FLAG_PARSING_H_
+#endif  // OSPREY_SERVER_CONFIG_FLAG_PARSING_H_

@@ -1,4 +1,4 @@
-#include "server/host_limits.h"
+#include "server/config/host_limits.h"
 
 #include <sched.h>
 #include <sys/resource.h>

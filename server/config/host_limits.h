@@ -3,14 +3,14 @@
 //
 // Thread rule: before other threads start.
 
-#ifndef OSPREY_SERVER_HOST_LIMITS_H_
-#define OSPREY_SERVER_HOST_LIMITS_H_
+#ifndef OSPREY_SERVER_CONFIG_HOST_LIMITS_H_
+#define OSPREY_SERVER_CONFIG_HOST_LIMITS_H_
 
 #include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace osprey::server {
 
@@ -58,4 +58,4 @@ void AllowDescriptors();
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_HOST_LIMITS_H_
+#endif  // OSPREY_SERVER_CONFIG_HOST_LIMITS_H_

@@ -1,7 +1,7 @@
 // kvserver's flags as a server of a cluster: they are given together, or not at all.
 
-#ifndef OSPREY_SERVER_CLUSTER_CONFIG_H_
-#define OSPREY_SERVER_CLUSTER_CONFIG_H_
+#ifndef OSPREY_SERVER_CONFIG_CLUSTER_CONFIG_H_
+#define OSPREY_SERVER_CONFIG_CLUSTER_CONFIG_H_
 
 #include <string>
 #include <vector>
@@ -52,4 +52,4 @@ absl::Status CheckNoCluster(const ClusterFlags& flags);
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_CLUSTER_CONFIG_H_
+#endif  // OSPREY_SERVER_CONFIG_CLUSTER_CONFIG_H_

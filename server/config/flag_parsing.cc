@@ -1,4 +1,4 @@
-#include "server/flag_parsing.h"
+#include "server/config/flag_parsing.h"
 
 #include <algorithm>
 #include <string>
