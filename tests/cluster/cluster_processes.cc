@@ -21,7 +21,8 @@
 namespace osprey {
 namespace {
 
-constexpr absl::Duration kStoreTimeout = absl::Milliseconds(500);
+// On a busy machine etcd takes more than a second.
+constexpr absl::Duration kStoreTimeout = absl::Seconds(10);
 constexpr absl::Duration kPollEvery = absl::Milliseconds(20);
 constexpr absl::Duration kStaysFor = absl::Milliseconds(500);
 constexpr absl::Duration kStartMax = absl::Seconds(60);
