@@ -1,7 +1,7 @@
 /* The right of a server to serve, without trust in the store's leases or clocks: one server renews its
- * key, and one watcher ends it.
+ * key, and one watcher ends it, unless the server does so itself.
  *
- * Claim: when the key is gone, the server has no right.
+ * Claim: when the key is gone, the server has no right, and no reader has a lease.
  *
  * Both clocks are one clock. The shares of HeldFor and AwaitedFor cover what real ones differ by.
  *
@@ -12,11 +12,16 @@
  *   answer     ServingRight::TakeAnswer; or the answer is lost
  *   read       ConfigurationStore: a linearizable read; PeerWatch::Saw once it is answered
  *   remove     PeerWatch::Removal
+ *   lease      ServingBeat::Check
+ *   lose       ServingBeat::Loses
+ *   release    ServingRight::Release
  *
  * Mutants, each of which must be found (-DBUG_…):
  *   BUG_RIGHT_FROM_ANSWER     the right counts from the answer of a renewal
  *   BUG_WATCHED_FROM_SENDING  a revision counts as seen when the read was sent
  *   BUG_REMOVAL_UNCOMPARED    the key is deleted whatever its revision
+ *   BUG_RELEASED_WITH_READERS the server deletes its key without awaiting the end of leases
+ *   BUG_LEASE_AFTER_LOSS      … and gives leases while it awaits that
  */
 
 #ifndef TIME_MAX
@@ -27,11 +32,20 @@
 #endif
 #define RENEWALS 3
 #define TTL 3
+#define LEASE 1
 
 byte clock;
 byte revision = 1; /* of the key, which was created at time 0 by a request of that time */
 byte right = TTL;
+byte lease; /* a reader has one up to this time: given last, all others end earlier */
 bool gone;
+
+inline GiveLease() {
+  if
+  :: clock + LEASE <= right -> lease = clock + LEASE
+  :: else
+  fi
+}
 
 active proctype Clock() {
   do
@@ -68,7 +82,28 @@ active proctype Server() {
     :: true /* no answer */
     fi
   :: true -> break
-  od
+  od;
+  if
+  :: true /* it was killed */
+  :: atomic { /* lease, lose */
+      GiveLease();
+      sent = clock
+    }
+#ifndef BUG_RELEASED_WITH_READERS
+end_of_time:
+    clock >= sent + LEASE;
+#endif
+    atomic { /* release */
+#ifdef BUG_LEASE_AFTER_LOSS
+      GiveLease();
+#endif
+      right = 0;
+      if
+      :: !gone -> gone = true; assert(clock >= lease)
+      :: else
+      fi
+    }
+  fi
 }
 
 active proctype Watcher() {
@@ -96,9 +131,9 @@ active proctype Watcher() {
       atomic { /* remove */
         if
 #ifdef BUG_REMOVAL_UNCOMPARED
-        :: !gone -> gone = true; assert(clock >= right)
+        :: !gone -> gone = true; assert(clock >= right && clock >= lease)
 #else
-        :: !gone && revision == seen -> gone = true; assert(clock >= right)
+        :: !gone && revision == seen -> gone = true; assert(clock >= right && clock >= lease)
 #endif
         :: else
         fi

@@ -73,6 +73,10 @@ class ClusterMember {
   // `sent`: before the call.
   void TakeRenewal(const TransactionResult& result, absl::Time sent, absl::Time now);
 
+  // The server ends: nothing more is called but store_status. Deletes its key (ServingRight::Release); nothing:
+  // it has none. REQUIRES: no renewal is under way, and no lease of a reader is left.
+  std::optional<Transaction> Release() { return right_->Release(); }
+
   // --- Lane 2
   // Nothing: no call is due. REQUIRES: the answer to the last one was taken.
   std::optional<StoreCall> NextCall(absl::Time now);

@@ -84,7 +84,6 @@ absl::StatusOr<std::unique_ptr<ClusterNode>> ClusterNode::Start(NodeOptions opti
   return node;
 }
 
-// Its key ends by itself: others wait for that, and this server serves nothing any more.
 ClusterNode::~ClusterNode() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);  // *else* one that begins to wait misses it
@@ -97,9 +96,28 @@ ClusterNode::~ClusterNode() {
   session_thread_.reset();
   call_thread_.reset();
   renewal_thread_.reset();
-  // Leases that clients have end before the region does anything else.
-  if (gained_) beat_->Loses(kAllPartitions);
+  if (beat_.has_value()) ReleaseRight();
   beat_thread_.reset();
+}
+
+// The region serves no reader from now on, but for the leases that were given.
+void ClusterNode::LoseReaders(absl::Time now) {
+  beat_->Loses(kAllPartitions);
+  gained_ = false;
+  leases_end_ = now + AwaitedFor(kReaderLease());
+}
+
+// If that fails, the key ends by itself, and others wait for that.
+void ClusterNode::ReleaseRight() {
+  if (gained_) LoseReaders(clock_.Now());
+  while (clock_.Now() < leases_end_) absl::SleepFor(leases_end_ - clock_.Now());
+  const std::optional<Transaction> release = member_->Release();
+  if (!release.has_value() || !member_->store_status().ok()) return;
+  const TransactionResult result = parts_.calls.Execute(*release, kCallTimeout());
+  if (result.outcome != TransactionOutcome::kApplied && !result.status.ok()) {
+    options_.log(absl::StrCat("this server's key stays in the store, and others wait for its end: ",
+                              result.status.message()));
+  }
 }
 
 // --- Service -----------------------------------------------------------------
@@ -235,7 +253,7 @@ void ClusterNode::Sleep(absl::Time now) {
 
 void ClusterNode::TakeIncarnation(absl::Time now) {
   for (const uint64_t other : std::exchange(linked_, {})) member_->LinkDown(other);
-  gained_ = false;
+  if (gained_) LoseReaders(now);
   beat_->TakeIncarnation(member_->incarnation());
   if (absl::Status status = links_.Begin(member_->incarnation(), now); !status.ok())
     return Fail(status);
@@ -463,9 +481,10 @@ void ClusterNode::Publish(absl::Time now) {
   right_until_ns_ = absl::ToUnixNanos(right);
   answers_until_ns_ = is_primary && shard().serves() ? absl::ToUnixNanos(right) : kNever;
   const bool publishes = is_primary && shard().publishes();
-  if (publishes != gained_) {
-    publishes ? beat_->Gains(kAllPartitions) : beat_->Loses(kAllPartitions);
-    gained_ = publishes;
+  if (gained_ && !publishes) LoseReaders(now);
+  if (publishes && !gained_) {
+    beat_->Gains(kAllPartitions);
+    gained_ = true;
   }
   absl::Status refusal;
   if (is_primary && !member_->MayDecide(0, now)) {

@@ -99,7 +99,7 @@ class ClusterNode final : private ReplicaTables::Owner {
   // Creates this server's key when the store allows it, and listens for other servers. Errors: those of
   // Transport::Listen and of PeerLinks::Create; RESOURCE_EXHAUSTED (no thread, no descriptor).
   static absl::StatusOr<std::unique_ptr<ClusterNode>> Start(NodeOptions options, NodeParts parts);
-  // REQUIRES: no engine is left.
+  // Gives the right back, so that others do not wait for its end. REQUIRES: no engine is left.
   ~ClusterNode() override;
   ClusterNode(const ClusterNode&) = delete;
   ClusterNode& operator=(const ClusterNode&) = delete;
@@ -150,6 +150,8 @@ class ClusterNode final : private ReplicaTables::Owner {
   bool RunStore(absl::Time now);
   bool RunLinks(absl::Time now);
   void TakeIncarnation(absl::Time now);
+  void LoseReaders(absl::Time now);
+  void ReleaseRight();
   bool OfferService();
   void TakeOver();
   bool DecideAndCommit(absl::Time now);
@@ -194,6 +196,7 @@ class ClusterNode final : private ReplicaTables::Owner {
   uint64_t promotions_ = 0;
   absl::Time stats_at_ = absl::InfinitePast();    // taken last
   bool gained_ = false;                           // the region says that this server serves
+  absl::Time leases_end_ = absl::InfinitePast();  // that readers have from before
   absl::Time stops_at_ = absl::InfiniteFuture();  // at the latest; InfiniteFuture: it is not to
 
   // --- Shared

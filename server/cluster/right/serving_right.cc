@@ -23,6 +23,17 @@ Transaction ServingRight::NextRequest() {
   return request;
 }
 
+std::optional<Transaction> ServingRight::Release() {
+  assert(!lost_);
+  lost_ = true;
+  until_ = absl::InfinitePast();
+  if (create_revision_ == 0) return std::nullopt;
+  Transaction release;
+  release.compares = {StoreCompare::CreateRevision(options_.key, create_revision_)};
+  release.operations = {StoreOperation::Delete(options_.key)};
+  return release;
+}
+
 absl::Status ServingRight::TakeAnswer(const TransactionResult& result, absl::Time sent) {
   switch (result.outcome) {
     case TransactionOutcome::kNotApplied:

@@ -9,8 +9,9 @@
 //   look at the data, then: if (now() < right.until()) answer
 //
 //   absent --create--> held --renew--> held
-//                       '--the key is gone, or another's--> lost: a new ServingRight, with a new
-//                                                            incarnation
+//                       |--the key is gone, or another's--> lost: a new ServingRight, with a new
+//                       |                                    incarnation
+//                       '--Release: the server ends--> lost, and no other waits for its time
 //
 // The server has a key of its own in the store. Each renewal changes the key, and compares that it is
 // the one which this server created. A watcher that has seen the key at one revision for long enough
@@ -28,6 +29,7 @@
 #define OSPREY_SERVER_CLUSTER_RIGHT_SERVING_RIGHT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -56,6 +58,11 @@ class ServingRight {
   // incarnation of this one, has the key: watch it), ABORTED (the key of this server is gone),
   // DATA_LOSS (an answer that no store gives).
   absl::Status TakeAnswer(const TransactionResult& result, absl::Time sent);
+
+  // The server ends: it has no right from now on, and the transaction deletes its key. A renewal that takes
+  // effect later is refused. Nothing: no key is known. REQUIRES: !lost(); no lease of a reader is left.
+  // *Else* another server is the primary while READs of this one still count.
+  std::optional<Transaction> Release();
 
   // The server may serve while the lease clock shows less. Never beyond the right that others wait
   // for. InfinitePast: it has none.

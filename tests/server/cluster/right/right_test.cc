@@ -89,6 +89,28 @@ TEST(ServingRightTest, EndsWithItsKey) {
   EXPECT_NE(next.create_revision(), right.create_revision());
 }
 
+TEST(ServingRightTest, ReleaseDeletesTheKeyThatThisServerCreated) {
+  ModelStore store;
+  ServingRight right(Options(1));
+  ASSERT_TRUE(Renew(store, right, At(0)).ok());
+  const Transaction late_renewal = right.NextRequest();
+  const std::optional<Transaction> release = right.Release();
+  ASSERT_TRUE(release.has_value());
+  EXPECT_EQ(right.until(), absl::InfinitePast());
+  EXPECT_EQ(store.Execute(*release).outcome, TransactionOutcome::kApplied);
+  EXPECT_TRUE(store.Range({kKey}).keys.empty());
+  EXPECT_EQ(store.Execute(late_renewal).outcome, TransactionOutcome::kRefused);
+  // Sent once more, it does no harm to the next server of that name.
+  ServingRight next(Options(2));
+  ASSERT_TRUE(Renew(store, next, At(1000)).ok());
+  EXPECT_EQ(store.Execute(*release).outcome, TransactionOutcome::kRefused);
+  EXPECT_FALSE(store.Range({kKey}).keys.empty());
+}
+
+TEST(ServingRightTest, WithoutAKeyThereIsNothingToRelease) {
+  EXPECT_FALSE(ServingRight(Options(1)).Release().has_value());
+}
+
 TEST(ServingRightTest, MalformedAnswersAreErrors) {
   ServingRight right(Options(1));
   TransactionResult refused;

@@ -1,0 +1,79 @@
+// When a server of a cluster has engines, what is owed to them at their end, and how it gives its right back.
+
+#include <atomic>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "rdma/lease_time.h"
+#include "tests/server/cluster/node/node_world.h"
+
+namespace osprey::server {
+namespace {
+
+// *Else* a READ of its memory counts while the next primary executes writes.
+TEST(NodeServiceTest, AServerThatEndsAwaitsItsReadersAndDeletesItsKey) {
+  World world(/*replicas=*/2);
+  TestServer a{world, "a"};
+  absl::Time deleted = absl::InfinitePast();
+  a.calls.before_execution = [&](const Transaction& transaction) {
+    if (transaction.operations[0].kind == StoreOperation::Kind::kDelete &&
+        transaction.operations[0].range.key == world.keys.Server("a"))
+      deleted = absl::Now();
+  };
+  a.Start();
+  a.Serve();
+  ASSERT_TRUE(Await([&] { return a.SaysThatItServes(); }));
+  const absl::Time began = absl::Now();
+  a.End();
+  EXPECT_GE(deleted - began, AwaitedFor(kReaderLease()));
+  EXPECT_FALSE(a.SaysThatItServes());
+  EXPECT_TRUE(world.store.Range({world.keys.Server("a")}).keys.empty());
+}
+
+// Both are in sync. The first one is the primary until it is to end.
+struct Pair {
+  Pair() {
+    a.Start();
+    a.Serve([this] { a_is_to_end = true; });
+    b.Start();
+    EXPECT_TRUE(Await([&] { return world.InSync() == 2; }));
+  }
+  void HandOver() {
+    a.Stop();
+    EXPECT_TRUE(Await([&] { return a_is_to_end.load(); }));
+  }
+
+  World world{/*replicas=*/2};
+  TestServer a{world, "a"}, b{world, "b"};
+  std::atomic<bool> a_is_to_end{false};
+};
+
+// *Else* entries of the next primary change tables that its engines still use.
+TEST(NodeServiceTest, TablesAreABackupsOnceTheEnginesHaveEnded) {
+  Pair pair;
+  pair.HandOver();
+  pair.b.Serve();
+  pair.b.Put("later");
+  absl::SleepFor(absl::Milliseconds(500));  // several appends
+  EXPECT_FALSE(pair.a.Has("later"));
+  pair.a.node->EndService({});
+}
+
+// *Else* the replica counts as applied what its table lacks.
+TEST(NodeServiceTest, AWriteThatWasDecidedAndNotMadeIsMadeByTheBackup) {
+  Pair pair;
+  TestServer::Write put;
+  pair.a.DecidePut("decided", absl::ZeroDuration(), put);
+  ASSERT_EQ(pair.a.writes.Commit(), absl::OkStatus());
+  pair.HandOver();
+  pair.a.node->EndService({});
+  pair.b.Serve();
+  EXPECT_TRUE(pair.b.Has("decided"));
+  pair.b.Put("later");
+  EXPECT_TRUE(Await([&] { return pair.a.Has("later"); }));
+  EXPECT_TRUE(pair.a.Has("decided"));
+}
+
+}  // namespace
+}  // namespace osprey::server
