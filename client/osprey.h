@@ -92,6 +92,7 @@ enum osprey_error {
   OSPREY_ERROR_FORGOTTEN = 404,
   OSPREY_ERROR_CLOSED = 405,
   OSPREY_ERROR_BAD_SERVER = 406,
+  OSPREY_ERROR_TOO_FEW_REPLICAS = 407,  // of a cluster: nothing was written
   // 5xx: osprey_connect.
   OSPREY_ERROR_NO_DEVICE = 501,
   OSPREY_ERROR_NOT_RDMA_ADDRESS = 502,

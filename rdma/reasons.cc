@@ -80,6 +80,8 @@ constexpr ReasonRow kRows[] = {
     {Reason::kClosed, Code::kCancelled, 0, "OSPREY_ERROR_CLOSED", "the client was closed first"},
     {Reason::kBadServer, Code::kInternal, 0, "OSPREY_ERROR_BAD_SERVER",
      "the server's answer is invalid"},
+    {Reason::kTooFewReplicas, Code::kUnavailable, 14, "OSPREY_ERROR_TOO_FEW_REPLICAS",
+     "too few servers of the cluster have a copy of the data; start the others"},
     {Reason::kNoDevice, Code::kFailedPrecondition, 0, "OSPREY_ERROR_NO_DEVICE",
      "this machine has no RDMA device"},
     {Reason::kNotRdmaAddress, Code::kInvalidArgument, 0, "OSPREY_ERROR_NOT_RDMA_ADDRESS",

@@ -56,12 +56,13 @@ enum class Reason {
   kChainFull = 307,       // at the server: too many keys share the key's line of the index
   kDiskFull = 308,        // at the server: no room for its log
   // Time and connections.
-  kDeadline = 401,      // DEADLINE_EXCEEDED
-  kNoConnection = 402,  // UNAVAILABLE
-  kServerGone = 403,    // UNKNOWN: the server that had the write is gone
-  kForgotten = 404,     // UNKNOWN: the server has forgotten the outcome of the write
-  kClosed = 405,        // CANCELLED: the Client was closed
-  kBadServer = 406,     // INTERNAL: an invalid answer
+  kDeadline = 401,        // DEADLINE_EXCEEDED
+  kNoConnection = 402,    // UNAVAILABLE
+  kServerGone = 403,      // UNKNOWN: the server that had the write is gone
+  kForgotten = 404,       // UNKNOWN: the server has forgotten the outcome of the write
+  kClosed = 405,          // CANCELLED: the Client was closed
+  kBadServer = 406,       // INTERNAL: an invalid answer
+  kTooFewReplicas = 407,  // UNAVAILABLE: too few servers of the cluster have the data to write
   // Client::Connect.
   kNoDevice = 501,                // FAILED_PRECONDITION: this machine has no RDMA device
   kNotRdmaAddress = 502,          // INVALID_ARGUMENT: the address belongs to no RDMA device
@@ -101,7 +102,7 @@ struct ReasonRow {
 // In the order of numbers, kNone first.
 absl::Span<const ReasonRow> ReasonRows();
 
-inline constexpr uint32_t kWireReasonMax = 13;
+inline constexpr uint32_t kWireReasonMax = 14;
 
 // Most replies have no reason: the functions below compare inline before they search the table.
 namespace reasons_internal {

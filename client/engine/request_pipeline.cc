@@ -220,7 +220,8 @@ void RequestPipeline::OnReply(rdma::Bytes frame, absl::Time now) {
   Operation* operation = link_.session.Waiting(header->sequence);
   link_.session.Remove(header->sequence);
   if (operation == nullptr) return;  // abandoned at its deadline
-  if (static_cast<absl::StatusCode>(reply->body.status) == absl::StatusCode::kUnavailable) {
+  if (static_cast<absl::StatusCode>(reply->body.status) == absl::StatusCode::kUnavailable &&
+      ReasonOfWire(reply->body.reason) != Reason::kTooFewReplicas) {
     return Refused(*operation, now);
   }
   OperationQueue::Remove(*operation);
@@ -245,7 +246,7 @@ void RequestPipeline::Learn(const MessageOperation& message, const rdma::Reply& 
   link_.location_cache.Wrote({maps.Of(hash).HomeOf(hash), hash.fingerprint()}, reply.body.slot);
 }
 
-// The server is about to end and has not applied it: send it on the next connection.
+// The server is about to end, or has no right to serve, and has not applied it: send it on the next connection.
 void RequestPipeline::Refused(Operation& operation, absl::Time now) {
   link_.connection->Leave(now);
   OperationQueue::Remove(operation);

@@ -57,8 +57,9 @@ Answer AnswerOf(const absl::Status& refusal) {
 }
 
 Answer AnswerOfLog(const absl::Status& refusal) {
-  return AnswerOf(refusal.code(), refusal.message(),
-                  absl::IsResourceExhausted(refusal) ? Reason::kDiskFull : Reason::kNone);
+  const Reason reason =
+      absl::IsResourceExhausted(refusal) ? Reason::kDiskFull : osprey::ReasonOf(refusal);
+  return AnswerOf(refusal.code(), refusal.message(), reason);
 }
 
 Answer AnswerOfNumber(int64_t number, uint64_t version) {

@@ -375,6 +375,19 @@ TEST_F(ClientWriteTest, ARefusalOfAServerThatIsAboutToEndIsNoFailure) {
   EXPECT_TRUE(put.status().ok()) << put.status();
 }
 
+// Another connection to the same primary does not help.
+TEST_F(ClientWriteTest, AWriteThatTooFewReplicasWouldHaveFailsAtOnce) {
+  server_->tamper_reply = [](auto&, auto& body) {
+    body.status = static_cast<uint32_t>(absl::StatusCode::kUnavailable);
+    body.reason = WireNumberOf(Reason::kTooFewReplicas);
+  };
+  Outcome<uint64_t> put;
+  ASSERT_TRUE(StartPut("planet", "saturn", put, absl::Seconds(10)).ok());
+  ASSERT_TRUE(RunUntil([&] { return put.done(); }, absl::Seconds(1)));
+  EXPECT_EQ(ReasonOf(put.status()), Reason::kTooFewReplicas) << put.status();
+  EXPECT_FALSE(MayBeApplied(put.status()));
+}
+
 TEST_F(ClientWriteTest, ClosingSaysOfEachWriteWhatIsKnown) {
   server_->answers = false;
   Outcome<uint64_t> sent;

@@ -336,13 +336,14 @@ TEST(ProtocolTest, ReasonsKeepTheirNumbers) {
                               Reason::kAuthenticationFailed,
                               Reason::kAuthenticationRequired,
                               Reason::kChainFull,
-                              Reason::kDiskFull};
+                              Reason::kDiskFull,
+                              Reason::kTooFewReplicas};
   ASSERT_EQ(std::size(by_number), kWireReasonMax + 1);
   for (uint32_t number = 0; number <= kWireReasonMax; ++number) {
     EXPECT_EQ(WireNumberOf(by_number[number]), number);
     EXPECT_EQ(ReasonOfWire(number), by_number[number]) << number;
   }
-  EXPECT_EQ(kWireReasonMax, 13u);
+  EXPECT_EQ(kWireReasonMax, 14u);
 }
 
 }  // namespace

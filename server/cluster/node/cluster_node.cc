@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/background_thread.h"
 #include "rdma/lease_time.h"
+#include "rdma/reasons.h"
 
 namespace osprey::server {
 namespace {
@@ -488,9 +489,10 @@ void ClusterNode::Publish(absl::Time now) {
   }
   absl::Status refusal;
   if (is_primary && !member_->MayDecide(0, now)) {
-    refusal = absl::UnavailableError(
-        now < right ? "too few servers have a copy of the data now; nothing was written"
-                    : "this server cannot reach the cluster's store now; nothing was written");
+    refusal = now < right
+                  ? MakeError(Reason::kTooFewReplicas,
+                              "too few servers of the cluster have a copy of the data")
+                  : absl::UnavailableError("this server cannot reach the cluster's store now");
   }
   parts_.writes.RefuseWith(refusal);
 }

@@ -28,6 +28,11 @@ absl::Status ReplicatedWrites::CommitWith(absl::FunctionRef<void()> meanwhile) {
 
 void ReplicatedWrites::Decide(uint32_t, std::string body, uint64_t entries) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  Add(std::move(body), entries);
+}
+
+// REQUIRES: mutex_ is held.
+void ReplicatedWrites::Add(std::string body, uint64_t entries) {
   const uint64_t number = ++decided_;
   if (!error_.ok()) return;  // its Commit fails
   queue_.push_back({number, std::move(body), entries});
@@ -35,16 +40,22 @@ void ReplicatedWrites::Decide(uint32_t, std::string body, uint64_t entries) {
 }
 
 void ReplicatedWrites::SessionBegun(uint64_t session) {
-  Decide(0, SessionBody(wal::EntryKind::kSessionBegin, session), 1);
+  DecideSession(SessionBody(wal::EntryKind::kSessionBegin, session));
 }
 
 void ReplicatedWrites::SessionEnded(uint64_t session) {
-  Decide(0, SessionBody(wal::EntryKind::kSessionEnd, session), 1);
+  DecideSession(SessionBody(wal::EntryKind::kSessionEnd, session));
+}
+
+void ReplicatedWrites::DecideSession(std::string body) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (refusal_.ok()) return Add(std::move(body), 1);
+  if (error_.ok()) deferred_.push_back(std::move(body));
 }
 
 void ReplicatedWrites::Begin() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  assert(queue_.empty());
+  assert(queue_.empty() && deferred_.empty());
   error_ = absl::OkStatus();
   committed_ = decided_.load();
 }
@@ -55,6 +66,7 @@ void ReplicatedWrites::End(absl::Status why) {
     const std::lock_guard<std::mutex> lock(mutex_);
     error_ = std::move(why);
     queue_.clear();
+    deferred_.clear();
   }
   changed_.notify_all();
 }
@@ -77,6 +89,10 @@ void ReplicatedWrites::RefuseWith(const absl::Status& why) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     refusal_ = why;
+    // Before any write of theirs.
+    if (why.ok()) {
+      for (std::string& body : std::exchange(deferred_, {})) Add(std::move(body), 1);
+    }
   }
   RefuseWrites(!why.ok());
 }

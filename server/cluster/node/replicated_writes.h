@@ -75,13 +75,16 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   std::vector<Group> TakeDecided();
   // All groups up to this number are on enough servers.
   void NoteCommitted(uint64_t number);
-  // Writes that begin are refused with this error; OK: they are not.
+  // Writes that begin are refused with this error; OK: they are not. Meanwhile sessions that begin and end are
+  // not decided, but afterwards. *Else* their Commits, and the pollers with them, wait for what is missing.
   void RefuseWith(const absl::Status& why);
   // A Commit waits.
   bool is_awaited() const { return awaiting_.load() > 0; }
 
  private:
   absl::Status Refusal() const override;
+  void DecideSession(std::string body);
+  void Add(std::string body, uint64_t entries);
 
   const std::function<void()> wake_;
   std::atomic<uint64_t> decided_{0};  // is raised under mutex_
@@ -93,6 +96,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   uint64_t committed_ = 0;
   absl::Status error_ = absl::UnavailableError("this server is not the primary");
   absl::Status refusal_;
+  std::vector<std::string> deferred_;  // sessions that begin or end while writes are refused
 };
 
 }  // namespace osprey::server

@@ -168,6 +168,32 @@ TEST_F(ReplicatedWritesTest, SessionsBeginAndEndByGroupsOfTheirOwn) {
   EXPECT_EQ(groups[1].entries, 1u);
 }
 
+// *Else* a server with too few copies answers no client that connects.
+TEST_F(ReplicatedWritesTest, SessionsAreDecidedOnceWritesMayBe) {
+  writes_.Begin();
+  writes_.RefuseWith(absl::UnavailableError("too few servers"));
+  writes_.SessionBegun(5);
+  EXPECT_EQ(writes_.decided(), 0u);
+  EXPECT_EQ(writes_.Commit(), absl::OkStatus());
+  writes_.RefuseWith(absl::OkStatus());
+  EXPECT_EQ(wakes_, 1);
+  writes_.Decide(0, "its write", 1);
+  const std::vector<ReplicatedWrites::Group> groups = writes_.TakeDecided();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].body, SessionBody(wal::EntryKind::kSessionBegin, 5));
+  EXPECT_EQ(groups[1].body, "its write");
+}
+
+TEST_F(ReplicatedWritesTest, SessionsOfAPrimaryThatHasEndedAreNotDecidedLater) {
+  writes_.Begin();
+  writes_.RefuseWith(absl::UnavailableError("too few servers"));
+  writes_.SessionBegun(5);
+  writes_.End(absl::UnavailableError("the primary is another one"));
+  writes_.Begin();
+  writes_.RefuseWith(absl::OkStatus());
+  EXPECT_TRUE(writes_.TakeDecided().empty());
+}
+
 // *Else* the groups of the next time as a primary never count as made.
 TEST_F(ReplicatedWritesTest, WhatWasDroppedIsNotPending) {
   writes_.Begin();

@@ -1,0 +1,67 @@
+// A primary whose last companions were lost refuses writes, and its clients go on reading, new ones too.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "client/reasons.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster_processes.h"
+
+namespace osprey {
+namespace {
+
+// On a busy machine.
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+Options PatientOptions() {
+  Options options;
+  options.deadline = kPatience;
+  options.connect_timeout = kPatience;
+  return options;
+}
+
+TEST(FewCopiesTest, WritesFailWithAReasonAndReadsGoOn) {
+  ClusterProcesses cluster;
+  const std::unique_ptr<Client> writer = *Client::Connect(cluster.uri(), PatientOptions());
+  ASSERT_TRUE(writer->Put("planet", "saturn").ok());
+  const std::optional<size_t> primary = cluster.Primary();
+  ASSERT_TRUE(primary.has_value());
+  for (size_t server = 0; server < cluster.servers(); ++server) {
+    if (server != *primary) cluster.Kill(server);
+  }
+  ASSERT_TRUE(cluster.AwaitInSync(1, kPatience)) << cluster.WhyNot();
+  ASSERT_EQ(cluster.Primary(), primary);
+
+  // One that comes now has no session that others could have.
+  const absl::StatusOr<std::unique_ptr<Client>> reader =
+      Client::Connect(cluster.uri(), PatientOptions());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  for (Client* const client : {writer.get(), reader->get()}) {
+    const absl::Status put = client->Put("planet", "neptune").status();
+    ASSERT_EQ(ReasonOf(put), Reason::kTooFewReplicas) << put << cluster.Log(*primary);
+    EXPECT_FALSE(MayBeApplied(put)) << put;
+    const absl::StatusOr<Value> value = client->Get("planet");
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_EQ(value->bytes, "saturn");
+  }
+
+  const size_t other = *primary == 0 ? 1 : 0;
+  cluster.Start(other);
+  ASSERT_TRUE(cluster.AwaitInSync(2, kPatience)) << cluster.WhyNot();
+  const absl::StatusOr<uint64_t> put = (*reader)->Put("planet", "uranus");
+  EXPECT_TRUE(put.ok()) << put.status();
+  // The other one has the reader's session, too.
+  cluster.Terminate(*primary);
+  EXPECT_TRUE(cluster.AwaitOtherPrimary(*primary, kPatience).has_value()) << cluster.WhyNot();
+  const absl::StatusOr<Value> value = (*reader)->Get("planet");
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(value->bytes, "uranus");
+}
+
+}  // namespace
+}  // namespace osprey
