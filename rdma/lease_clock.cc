@@ -144,7 +144,7 @@ int64_t LeaseClock::NsSinceAnchor(int64_t boot_time_ns, uint64_t tsc) const {
 }
 
 absl::Time LeaseClock::Now() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  // First the one whose reading comes after the loads before it. The TSC alone may be read too early.
   const int64_t boot_time_ns = sources_->BootTimeNs();
   const uint64_t tsc = ns_per_tick_ == 0 ? 0 : sources_->Tsc();
   const int64_t since_ns = NsSinceAnchor(boot_time_ns, tsc);

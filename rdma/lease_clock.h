@@ -1,7 +1,7 @@
 // The clock by which rights and leases last: the larger of the time that CLOCK_BOOTTIME and the CPU's
 // invariant TSC have measured.
 //
-//   LeaseClock clock(MachineClocks());
+//   LeaseClock clock(MachineClocks());           // SharedLeaseClock: for several threads
 //   if (!clock.warning().empty()) log it
 //   … clock.Now() < right.until() …
 //
@@ -29,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -56,8 +57,7 @@ std::unique_ptr<ClockSources> MachineClocks();
 // Whether all processors in this text of /proc/cpuinfo have the flags constant_tsc and nonstop_tsc.
 bool SaysInvariantTsc(absl::string_view cpuinfo);
 
-// Thread-safe, by a lock. It takes some 0.1 µs more than CLOCK_BOOTTIME alone, so a poller reads it once
-// a turn.
+// Thread rule: one thread.
 class LeaseClock {
  public:
   // Takes 60 ms to measure the TSC, or 180 ms if the machine is disturbed.
@@ -66,8 +66,7 @@ class LeaseClock {
   // compared with other objects. REQUIRES: both sources are of one machine.
   LeaseClock(std::unique_ptr<ClockSources> sources, const LeaseClock& measured);
 
-  // Time since some start; only differences are meaningful, and only of one object. Never goes back,
-  // for all threads together.
+  // Time since some start; only differences are meaningful, and only of one object. Never goes back.
   absl::Time Now();
 
   // Why only CLOCK_BOOTTIME counts, and what to do; empty: both do.
@@ -81,12 +80,27 @@ class LeaseClock {
   const std::unique_ptr<ClockSources> sources_;
   double ns_per_tick_ = 0;  // 0: the TSC does not count
   std::string warning_;
-  std::mutex mutex_;
-  // All below: guarded by mutex_. The anchor is the values of both clocks, and what Now said then.
+  // The anchor is the values of both clocks, and what Now said then.
   int64_t anchor_boot_time_ns_ = 0;
   uint64_t anchor_tsc_ = 0;
   int64_t anchor_ns_ = 0;
   int64_t latest_ns_ = 0;
+};
+
+// The same for all threads together. Thread-safe, by a lock.
+class SharedLeaseClock {
+ public:
+  explicit SharedLeaseClock(std::unique_ptr<ClockSources> sources) : clock_(std::move(sources)) {}
+
+  absl::Time Now() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return clock_.Now();
+  }
+  const std::string& warning() const { return clock_.warning(); }
+
+ private:
+  std::mutex mutex_;
+  LeaseClock clock_;  // Now is guarded by mutex_
 };
 
 }  // namespace osprey

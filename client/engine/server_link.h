@@ -101,7 +101,7 @@ struct ServerLink {
   LocationCache location_cache;
   AccessSampler sampler;
   ReadLease lease{reads, read_buffers, counters,
-                  [this] { return options.lease_clock ? options.lease_clock() : ReadClock(); }};
+                  options.lease_clock ? options.lease_clock : [this] { return ReadClock(); }};
   GetContext get_context{counters, location_cache, sampler, lease};
   ClientGetStats report;
   std::unique_ptr<ServerConnection> connection;

@@ -6,6 +6,7 @@
 //              completion or the reply to the answer
 //   server_…   from a frame with requests to the frame with their replies
 //   …_async    of a server with a data directory, in $TMPDIR; its thread that syncs is not counted
+//   …_in_cluster  of a server in a cluster, under a lease; the machine's clocks are not counted
 //
 // The instructions are the same on every machine. All input is fixed. No hashed input has more than
 // 240 B, above which xxHash chooses its code by the CPU. The record of 32 entries is longer: its hash
@@ -23,6 +24,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/engine/engine.h"
+#include "index/layout/partitions.h"
+#include "index/writer/serving_record_writer.h"
+#include "rdma/lease_clock.h"
+#include "rdma/lease_time.h"
 #include "server/durability/durability.h"
 #include "server/engine/engine.h"
 #include "server/requests/tables.h"
@@ -136,10 +141,30 @@ class DataDirectory {
   std::unique_ptr<server::Durability> durability_;
 };
 
+// Virtual time as a machine's clocks.
+class VirtualClocks final : public ClockSources {
+ public:
+  explicit VirtualClocks(const absl::Time& now) : now_(now) {}
+
+  int64_t BootTimeNs() override {
+    int64_t ns = 0;
+    Uncounted([&] { ns = absl::ToUnixNanos(now_); });
+    return ns;
+  }
+  int64_t RawTimeNs() override { return BootTimeNs() + slept_ns_; }
+  uint64_t Tsc() override { return static_cast<uint64_t>(RawTimeNs()); }
+  bool HasInvariantTsc() override { return true; }
+  void Sleep(absl::Duration time) override { slept_ns_ += absl::ToInt64Nanoseconds(time); }
+
+ private:
+  const absl::Time& now_;
+  int64_t slept_ns_ = 0;
+};
+
 class Engines {
  public:
   // `data`: of the server, which keeps its data in memory alone if it is null.
-  explicit Engines(DataDirectory* data = nullptr) {
+  explicit Engines(DataDirectory* data = nullptr, bool in_cluster = false) {
     region_ = server_domain_->Allocate(kRegionBytes, rdma::Access::kRemoteRead).value();
     scratch_ = server_domain_->Allocate(server::kLivenessBytes, rdma::Access::kLocal).value();
     index::TableOptions table;
@@ -158,6 +183,10 @@ class Engines {
     }
     options.incarnation = kIncarnation;
     options.random = [this] { return ++last_random_; };
+    if (in_cluster) {
+      options.in_cluster = true;
+      options.data_id = kClusterId;
+    }
     std::vector<server::EnginePort> ports;
     ports.push_back({std::make_unique<UncountedTransport>(server_domain_->NewTransport({}).value()),
                      region_.get(), scratch_.get()});
@@ -166,6 +195,7 @@ class Engines {
     client::EngineOptions client_options;
     client_options.connection.uri = kUri;
     client_options.connection.seed = 1;
+    if (in_cluster) client_options.lease_clock = [this] { return lease_clock_.Now(); };
     client_ = client::ClientEngine::Create(
                   *client_domain_,
                   std::make_unique<UncountedTransport>(client_domain_->NewTransport({}).value()),
@@ -189,6 +219,11 @@ class Engines {
     MeasurePings();
     MeasurePuts(true, "");
   }
+  void RunInCluster() {
+    Fill("i", 8);
+    GainLease();
+    MeasureGets("inline_in_cluster", "i");
+  }
   void RunAsync() {
     Fill("i", 8);
     Fill("m", 64);
@@ -197,6 +232,7 @@ class Engines {
 
  private:
   static constexpr uint64_t kIncarnation = 0xABCDEF;
+  static constexpr uint64_t kClusterId = 0xC1;
 
   static std::string Key(const char* set, uint64_t i) {
     return absl::StrCat(set, absl::Dec(i % kKeys, absl::kZeroPad7));
@@ -218,6 +254,21 @@ class Engines {
       StartPut(Key(set, i), std::string(bytes, 'v'));
       while (client_->in_flight() > 0) Turn();
     }
+  }
+  // What follows takes less time than the lease.
+  void GainLease() {
+    index::ServingRecordWriter record({region_->data(), region_->size()},
+                                      index::IncarnationOfPartition(kIncarnation, 0));
+    index::ServingState state;
+    state.incarnation = state.loss_revision = state.gain_revision = state.shards = 1;
+    const uint64_t before = client_->counters().reads;
+    for (int beats = 0; beats < 8; ++beats) {
+      ++state.beat;
+      record.Write(state);
+      now_ += kBeatInterval();
+      Get(Key("i", 0), true);
+    }
+    Must(client_->counters().leases == 1 && client_->counters().reads > before);
   }
   void Get(const std::string& key, bool present) {
     size_t unanswered = 0;
@@ -310,6 +361,7 @@ class Engines {
   const std::unique_ptr<rdma::Domain> server_domain_ = network_.NewDomain("server");
   const std::unique_ptr<rdma::Domain> client_domain_ = network_.NewDomain("client");
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  LeaseClock lease_clock_{std::make_unique<VirtualClocks>(now_)};
   uint64_t last_random_ = 0;
   std::unique_ptr<rdma::Memory> region_, scratch_;
   std::unique_ptr<server::Tables> tables_;
@@ -323,6 +375,7 @@ class Engines {
 int main() {
   osprey::PrintCompiler();
   osprey::Engines().Run();
+  osprey::Engines(nullptr, /*in_cluster=*/true).RunInCluster();
   osprey::DataDirectory data;
   osprey::Engines(&data).RunAsync();
   return 0;

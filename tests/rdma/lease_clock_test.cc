@@ -203,7 +203,7 @@ TEST(SaysInvariantTscTest, AllProcessorsMustSaySo) {
 
 // The clocks of the machine that runs the test: they agree with another, and never go back.
 TEST(LeaseClockMachineTest, RunsAsTheMachinesClocksDo) {
-  LeaseClock clock(MachineClocks());
+  SharedLeaseClock clock(MachineClocks());
   const absl::Time before = clock.Now();
   const auto started = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;

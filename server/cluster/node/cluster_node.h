@@ -172,7 +172,7 @@ class ClusterNode final : private ReplicaTables::Owner {
 
   const NodeOptions options_;
   const NodeParts parts_;
-  LeaseClock clock_;
+  SharedLeaseClock clock_;
   std::unique_ptr<CallThread> renewal_thread_, call_thread_, session_thread_;
   std::optional<ReplicaTables> tables_;
   NodeLinks links_;
