@@ -28,11 +28,6 @@ void Buffer::Reset() {
 
 uint64_t Buffer::offset() const { return static_cast<uint64_t>(data_ - memory().data()); }
 
-const rdma::Memory& Buffer::memory() const {
-  assert(valid());
-  return pool_->slab_memory(slab_);
-}
-
 BufferPool::BufferPool(rdma::Domain& domain, rdma::Access access, uint64_t bytes_max)
     : domain_(domain),
       access_(access),

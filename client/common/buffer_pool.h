@@ -14,6 +14,7 @@
 #ifndef OSPREY_CLIENT_COMMON_BUFFER_POOL_H_
 #define OSPREY_CLIENT_COMMON_BUFFER_POOL_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -121,6 +122,11 @@ class BufferPool {
   bool ran_out_ = false;
   std::vector<Slab> slabs_;
 };
+
+inline const rdma::Memory& Buffer::memory() const {
+  assert(valid());
+  return pool_->slab_memory(slab_);
+}
 
 }  // namespace osprey::client
 

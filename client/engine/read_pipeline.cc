@@ -69,39 +69,35 @@ size_t ReadPipeline::StartGets(absl::Span<const absl::string_view> keys,
 
 bool ReadPipeline::GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
                           absl::Time now, size_t& unanswered) {
-  const ServerConnection& connection = *link_.connection;
+  ServerConnection& connection = *link_.connection;
   if (!connection.ready() || connection.probing() || link_.reads.count() > 0 ||
-      mapped_.available() || !KeyMayBe(key))
+      mapped_.available() || !KeyMayBe(key) || !link_.lease.Begin())
     return false;
-  const bool in_cluster = link_.lease.in_cluster();
-  if (in_cluster && !link_.lease.Begin()) return false;
   const absl::Time begun_at = link_.report.TakesTime() ? link_.ReadClock() : absl::InfinitePast();
-  if (!get_batches_.BeginOne(link_.source, link_.connection->maps(), {key, &answer, begun_at}, now))
-    return false;
-  // No other READ is under way.
-  const ReadChainId chain = get_batches_.one();
   rdma::Transport::ReadsDone done;
-  bool landed = false;
-  for (int polls = 0; !landed && polls < kReadPollsMax; ++polls)
-    landed = link_.transport->PollReads(done);
-  if (landed) {
-    link_.Arrived();
-    link_.reads.Ended(chain, now);
-    if (done.status.ok() && connection.answers_count()) {
-      link_.connection->NoteActivity(now);
-      const bool counts =
-          !in_cluster || link_.lease.Covers(get_batches_.partition_of_one(), link_.lease.Begun());
-      if (counts && get_batches_.AnswerOne(deadline, *this)) {
-        ++operations_.ended;
-        return true;
-      }
+  const GetBatches::One one =
+      get_batches_.GetOne(link_.source, connection.maps(), {key, &answer, begun_at},
+                          {&unanswered, deadline}, now, done);
+  if (one == GetBatches::One::kNotBegun) return false;
+  if (one == GetBatches::One::kAnswered) {
+    connection.NoteActivity(now);
+    ++operations_.ended;
+    ++link_.counters.gets;
+    if (link_.IsLate(deadline)) {
+      answer = DeadlineError();
+    } else {
+      ++(answer.ok() ? link_.counters.hits : link_.counters.misses);
     }
+    if (begun_at != absl::InfinitePast()) Timed(begun_at);
+    return true;
   }
-  get_batches_.KeepOne({&unanswered, deadline});
   ++operations_.in_flight;
   ++unanswered;
   operations_.next_deadline = std::min(operations_.next_deadline, deadline);
-  if (landed) OnReadsDone(chain, done.status, now);
+  if (one == GetBatches::One::kEnded) {
+    link_.Arrived();
+    OnReadsDone(get_batches_.one(), done.status, now);
+  }
   return true;
 }
 

@@ -26,9 +26,6 @@ namespace osprey::client {
 
 absl::Status CheckKeyAlone(absl::string_view key);
 
-// Polls for READs alone, before anything else is done: some us more than a READ takes.
-inline constexpr int kReadPollsMax = 1024;
-
 // Not thread-safe.
 class ReadPipeline final : private GetBatches::Owner {
  public:

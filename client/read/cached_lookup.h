@@ -46,8 +46,10 @@ struct GetContext {
       cache.Saw(start.partition->offset + seen.line, seen.slot);
   }
   // A hit, of this key at `offset` in its partition, for the server's statistics.
-  void Hit(const KeyStart& start, index::WordKind kind, uint64_t offset) {
-    if (!sampler.Hit()) return;
+  [[gnu::always_inline]] void Hit(const KeyStart& start, index::WordKind kind, uint64_t offset) {
+    if (sampler.Hit()) Note(start, kind, offset);
+  }
+  void Note(const KeyStart& start, index::WordKind kind, uint64_t offset) {
     sampler.Note(
         index::AccessHint{kind, start.hash.fingerprint(), start.partition->number, offset}.Pack());
   }

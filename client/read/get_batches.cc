@@ -16,8 +16,8 @@ namespace {
 // READs land at the start of CPU cache lines.
 constexpr uint32_t kLandingStep = 64;
 
-void SetHit(absl::StatusOr<Value>& answer, index::ByteSpan bytes, uint64_t version,
-            absl::Duration ttl) {
+[[gnu::always_inline]] inline void SetHit(absl::StatusOr<Value>& answer, index::ByteSpan bytes,
+                                          uint64_t version, absl::Duration ttl) {
   Value& value = answer.ok() ? *answer : answer.emplace();
   value.bytes.clear();
   value.bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -50,55 +50,57 @@ bool GetBatches::Open(const ReadSource& source, size_t count) {
 
 // The READ with which most begin: of the item whose place is cached, or of the window. False: the
 // map does not know the window, or the READ is a long one.
-inline bool GetBatches::SetFirstRead(const ReadSource& source, Member& member) {
-  const KeyStart& start = member.start;
-  member.stage = Stage::kFirst;
+[[gnu::always_inline]] inline bool GetBatches::SetFirstRead(const ReadSource& source,
+                                                            FirstRead& first) {
+  const KeyStart& start = first.start;
   if (start.window.generation == 0) return false;
-  member.hint = context_.cache.Find(start.place());
+  first.hint = context_.cache.Find(start.place());
   index::ReadSpan read = {start.window.offset, index::kWindowBytes};
-  if (member.hint != 0 && !index::IsReadWhole(member.hint)) return false;
-  if (member.hint != 0) read = start.partition->map.ItemSpan(member.hint);
-  if (read.length == 0 || read.length > std::min(kReadBytesMax, source.read_bytes_max))
-    return false;
-  if (member.hint != 0) ++context_.counters.hints;
-  member.read = {start.partition->offset + read.offset, read.length};
+  if (first.hint != 0) {
+    if (!index::IsReadWhole(first.hint)) return false;
+    read = start.partition->map.ItemSpan(first.hint);
+    if (read.length == 0) return false;
+  }
+  if (read.length > std::min(kReadBytesMax, source.read_bytes_max)) return false;
+  context_.counters.hints += first.hint != 0;
+  first.read = {start.partition->offset + read.offset, read.length};
   return true;
 }
 
 // Whether the bytes of the first READ are the answer.
-inline bool GetBatches::AnswersAtOnce(const Member& member, index::ByteSpan bytes) {
-  const KeyStart& start = member.start;
+[[gnu::always_inline]] inline bool GetBatches::AnswersAtOnce(const FirstRead& first,
+                                                             index::ByteSpan bytes,
+                                                             const BatchedGet& get) {
+  const KeyStart& start = first.start;
   const index::DirectoryCache& map = start.partition->map;
-  if (member.hint != 0) {
-    const uint64_t offset = member.read.offset - start.partition->offset;
-    const index::ItemReading item =
-        index::ReadItem(bytes, {offset, map.incarnation()}, member.get.key);
+  if (first.hint != 0) {
+    const uint64_t offset = first.read.offset - start.partition->offset;
+    const index::ItemReading item = index::ReadItem(bytes, {offset, map.incarnation()}, get.key);
     // An expiry must be compared with the server's clock.
     if (item.verdict != index::ItemVerdict::kLive || item.expiry_ns != 0) return false;
-    context_.cache.Worked(start.place(), member.hint);
+    context_.cache.Worked(start.place(), first.hint);
     context_.Hit(start, index::WordKind::kSlot, offset);
-    SetHit(*member.get.answer, item.value, item.cas_version, absl::InfiniteDuration());
+    SetHit(*get.answer, item.value, item.cas_version, absl::InfiniteDuration());
     return true;
   }
-  const index::WindowProbe probe(bytes, map, start.window, {member.get.key, start.hash});
+  const index::WindowProbe probe(bytes, map, start.window, {get.key, start.hash});
   if (probe.kind() == index::WindowProbe::Kind::kOther) return false;
   context_.Saw(start, probe.slots_seen());
   if (probe.kind() == index::WindowProbe::Kind::kMiss) {
-    *member.get.answer = AbsentError();
+    *get.answer = AbsentError();
     return true;
   }
   context_.Hit(start, index::WordKind::kInline, probe.line());
-  SetHit(*member.get.answer, probe.item().value, probe.item().cas_version,
-         absl::InfiniteDuration());
+  SetHit(*get.answer, probe.item().value, probe.item().cas_version, absl::InfiniteDuration());
   return true;
 }
 
-inline void GetBatches::SetRead(const ReadSource& source, const Batch& batch, Member& member,
-                                std::byte* lands_at, rdma::ReadRequest& read) {
-  member.lands_at = lands_at;
-  read.remote_address = source.region.address + member.read.offset;
-  read.remote_key = source.region.key;
-  read.segments[0] = {lands_at, member.read.length, &batch.buffer.memory()};
+inline void GetBatches::SetRequest(const ReadSource& source, const Batch& batch,
+                                   const index::ReadSpan& read, std::byte* lands_at,
+                                   rdma::ReadRequest& request) {
+  request.remote_address = source.region.address + read.offset;
+  request.remote_key = source.region.key;
+  request.segments[0] = {lands_at, read.length, &batch.buffer.memory()};
 }
 
 void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Time now,
@@ -113,6 +115,7 @@ void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Ti
     context_.cache.Prefetch(batch.members[i].start.place());
   for (size_t i = 0; i < count; ++i) {
     Member& member = batch.members[i];
+    member.stage = Stage::kFirst;
     if (SetFirstRead(source, member)) {
       KeepReading(batch, member);
       continue;
@@ -124,46 +127,45 @@ void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Ti
   Post(source, batch, now, owner);
 }
 
-bool GetBatches::BeginOne(const ReadSource& source, PartitionMaps& maps, const BatchedGet& get,
-                          absl::Time now) {
-  if (!Open()) return false;
-  Batch& batch = *open_;
-  Member& member = batch.members[0];
-  member.get = get;
-  member.start = KeyStart(maps, get.key);
-  if (!SetFirstRead(source, member)) return false;
-  SetRead(source, batch, member, batch.buffer.data(), chain_[0]);
-  if (!reads_.Post(source, {chain_.data(), 1}, one(), now).ok()) return false;
+GetBatches::One GetBatches::GetOne(const ReadSource& source, PartitionMaps& maps,
+                                   const BatchedGet& get, const BatchCall& call, absl::Time now,
+                                   rdma::Transport::ReadsDone& done) {
+  if (!Open()) return One::kNotBegun;
+  FirstRead first = {KeyStart(maps, get.key), 0, {}};
+  if (!SetFirstRead(source, first)) return One::kNotBegun;
+  std::byte* const landed = open_->buffer.data();
+  SetRequest(source, *open_, first.read, landed, chain_[0]);
+  const ReadsInFlight::Awaited read = reads_.PostAndAwait(source, chain_[0], one(), now, done);
+  if (read == ReadsInFlight::Awaited::kNotPosted) return One::kNotBegun;
   ++context_.counters.reads;
-  context_.counters.read_bytes += member.read.length;
-  batch.posted_at = now;
+  context_.counters.read_bytes += first.read.length;
+  ReadLease& lease = context_.lease;
+  const bool ended = read == ReadsInFlight::Awaited::kEnded;
+  Stage stage = Stage::kFirst;
+  if (ended && done.status.ok()) {
+    lease.Arrived();
+    if (lease.Covers(first.start.partition->number, lease.Begun())) {
+      if (AnswersAtOnce(first, {landed, first.read.length}, get)) return One::kAnswered;
+      stage = Stage::kUnanswered;
+    }
+  }
+  KeepOne(first, get, call, now);
+  open_->members[0].stage = stage;
+  return ended ? One::kEnded : One::kUnderWay;
+}
+
+[[gnu::noinline]] void GetBatches::KeepOne(const FirstRead& first, const BatchedGet& get,
+                                           const BatchCall& call, absl::Time posted_at) {
+  Batch& batch = *open_;
   free_.pop_back();
-  return true;
-}
-
-bool GetBatches::AnswerOne(absl::Time deadline, Owner& owner) {
-  Member& member = open_->members[0];
-  absl::StatusOr<Value>& answer = *member.get.answer;
-  if (!AnswersAtOnce(member, {member.lands_at, member.read.length})) {
-    member.stage = Stage::kUnanswered;
-    return false;
-  }
-  Counters& counters = context_.counters;
-  ++counters.gets;
-  if (owner.IsLate(deadline)) {
-    answer = DeadlineError();
-  } else {
-    ++(answer.ok() ? counters.hits : counters.misses);
-  }
-  if (member.get.begun_at != absl::InfinitePast()) owner.Timed(member.get.begun_at);
-  Free(*open_);
-  return true;
-}
-
-void GetBatches::KeepOne(const BatchCall& call) {
-  open_->call = call;
-  open_->begun = context_.lease.Begun();
-  open_->reading = 1;
+  batch.call = call;
+  batch.begun = context_.lease.Begun();
+  batch.posted_at = posted_at;
+  batch.reading = 1;
+  Member& member = batch.members[0];
+  static_cast<FirstRead&>(member) = first;
+  member.get = get;
+  member.lands_at = batch.buffer.data();
 }
 
 // For a lookup without an answer: another READ of the batch, if that suffices and fits its buffer.
@@ -201,7 +203,8 @@ void GetBatches::Post(const ReadSource& source, Batch& batch, absl::Time now, Ow
   uint64_t bytes = 0;
   for (size_t i = 0; i < batch.reading; ++i) {
     Member& member = batch.members[i];
-    SetRead(source, batch, member, at, chain_[i]);
+    member.lands_at = at;
+    SetRequest(source, batch, member.read, at, chain_[i]);
     at += (member.read.length + kLandingStep - 1) / kLandingStep * kLandingStep;
     bytes += member.read.length;
   }
@@ -235,7 +238,7 @@ void GetBatches::Done(const ReadSource& source, uint32_t number, bool believe, a
       Ask(batch, member, owner);
       continue;
     }
-    if (member.stage == Stage::kFirst && AnswersAtOnce(member, bytes)) continue;
+    if (member.stage == Stage::kFirst && AnswersAtOnce(member, bytes, member.get)) continue;
     const CachedLookup::Step step = Look(member, bytes, time);
     if (!Answers(step, *member.get.answer)) Follow(source, batch, member, step, owner);
   }

@@ -97,16 +97,17 @@ class GetBatches {
   // Posts the READs of the open batch, to which at least one was added, and closes it.
   void Begin(const ReadSource& source, const BatchCall& call, absl::Time now, Owner& owner);
 
-  // A GET alone, which needs no batch if its first READ answers it. Posts that READ, as chain one(),
-  // and then AnswerOne or KeepOne must follow. False: it cannot begin so, or not now.
-  bool BeginOne(const ReadSource& source, PartitionMaps& maps, const BatchedGet& get,
-                absl::Time now);
+  // A GET alone, which needs no batch if its first READ answers it: posts that READ, and polls for it.
+  enum class One {
+    kNotBegun,  // it cannot begin so, or not now
+    kAnswered,  // by the READ. The caller counts it
+    kUnderWay,  // it goes on as a batch, whose chain is under way
+    kEnded,     // likewise; the chain one() has ended, as `done` tells, and Done must follow
+  };
+  // REQUIRES: no READ is under way; `done` is new.
+  One GetOne(const ReadSource& source, PartitionMaps& maps, const BatchedGet& get,
+             const BatchCall& call, absl::Time now, rdma::Transport::ReadsDone& done);
   ReadChainId one() const { return {ReadChainId::User::kBatch, open_->number}; }
-  uint32_t partition_of_one() const { return open_->members[0].start.partition->number; }
-  // The READ has landed, and counts (ReadLease::Covers). Whether it answers the GET.
-  bool AnswerOne(absl::Time deadline, Owner& owner);
-  // The GET goes on as a batch. Its chain is under way, or Done follows.
-  void KeepOne(const BatchCall& call);
 
   // The chain of batch `number` has ended. `believe`: successfully, and its bytes may be used.
   void Done(const ReadSource& source, uint32_t number, bool believe, absl::Time now, Owner& owner);
@@ -122,13 +123,17 @@ class GetBatches {
     kUnanswered,  // it has no answer; `lookup` shall take its bytes
     kLooks,
   };
-  struct Member {
-    BatchedGet get;
+  // What a GET has READ first.
+  struct FirstRead {
     KeyStart start;
-    uint64_t hint = 0;  // with which it began; 0: at its window
+    uint64_t hint = 0;     // with which it began; 0: at its window
+    index::ReadSpan read;  // in the region
+  };
+  // `read`: the READ under way.
+  struct Member : FirstRead {
+    BatchedGet get;
     Stage stage = Stage::kFirst;
     std::unique_ptr<CachedLookup> lookup;  // kLooks
-    index::ReadSpan read;                  // in the region
     std::byte* lands_at = nullptr;
   };
   // The members with a READ come first.
@@ -145,16 +150,18 @@ class GetBatches {
   Batch* NewBatch();
   bool Open();
   void Free(Batch& batch) { free_.push_back(&batch); }
-  bool SetFirstRead(const ReadSource& source, Member& member);
-  bool AnswersAtOnce(const Member& member, index::ByteSpan bytes);
+  bool SetFirstRead(const ReadSource& source, FirstRead& first);
+  bool AnswersAtOnce(const FirstRead& first, index::ByteSpan bytes, const BatchedGet& get);
+  void KeepOne(const FirstRead& first, const BatchedGet& get, const BatchCall& call,
+               absl::Time posted_at);
   static CachedLookup::Step Look(Member& member, index::ByteSpan bytes,
                                  index::Lookup::TimeOfRead time);
   void Follow(const ReadSource& source, Batch& batch, Member& member,
               const CachedLookup::Step& step, Owner& owner);
   void Ask(Batch& batch, Member& member, Owner& owner);
   void KeepReading(Batch& batch, Member& member);
-  void SetRead(const ReadSource& source, const Batch& batch, Member& member, std::byte* lands_at,
-               rdma::ReadRequest& read);
+  static void SetRequest(const ReadSource& source, const Batch& batch, const index::ReadSpan& read,
+                         std::byte* lands_at, rdma::ReadRequest& request);
   void Post(const ReadSource& source, Batch& batch, absl::Time now, Owner& owner);
   void Restart(Batch& batch, Owner& owner);
   // Whether the step ends the lookup; then it sets `answer`.

@@ -4,19 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 #include <cstring>
 
-#include "index/layout/layout.h"
-
 namespace osprey::client {
-
-namespace {
-
-// The second line of the window.
-uint64_t SecondOf(uint64_t home) { return home + index::kLineBytes; }
-
-}  // namespace
 
 LocationCache::LocationCache(uint64_t bytes_max) {
   if (bytes_max < kSetBytes) return;
@@ -38,23 +28,6 @@ LocationCache::~LocationCache() {
 // Returns the pages to the system; they then read as zeros, that is, empty.
 void LocationCache::Clear() {
   if (on() && madvise(sets_, bytes(), MADV_DONTNEED) != 0) std::memset(sets_, 0, bytes());
-}
-
-// Lines are 128 bytes apart and fingerprints dense. A multiplication by a large odd number (2^64
-// divided by the golden ratio) spreads every bit of both to the high ones.
-inline LocationCache::Set& LocationCache::SetOf(uint64_t line, uint32_t fingerprint) const {
-  assert(on());
-  const uint64_t mixed =
-      (line / index::kLineBytes << 16 ^ fingerprint) * uint64_t{0x9E3779B97F4A7C15};
-  return sets_[(mixed ^ mixed >> 32) * uint64_t{0x9E3779B97F4A7C15} >> 24 & (set_count_ - 1)];
-}
-
-inline uint64_t* LocationCache::Locate(Set& set, uint32_t fingerprint) {
-  for (uint64_t& entry : set.ways) {
-    if (StateOf(entry) == State::kEmpty) return nullptr;  // empty entries are behind all others
-    if (index::Slot::Unpack(entry).fingerprint == fingerprint) return &entry;
-  }
-  return nullptr;
 }
 
 void LocationCache::MoveToFront(Set& set, uint64_t* entry) {
@@ -83,17 +56,6 @@ void LocationCache::Prefetch(Place place) const {
   if (!on() || place.home == 0) return;
   for (const uint64_t line : {place.home, SecondOf(place.home)})
     __builtin_prefetch(&SetOf(line, place.fingerprint));
-}
-
-uint64_t LocationCache::Find(Place place) const {
-  if (!on() || place.home == 0) return 0;
-  for (const uint64_t line : {place.home, SecondOf(place.home)}) {
-    const uint64_t* const entry = Locate(SetOf(line, place.fingerprint), place.fingerprint);
-    if (entry != nullptr && StateOf(*entry) != State::kFailing) {
-      return WithState(*entry, static_cast<State>(index::WordKind::kSlot));
-    }
-  }
-  return 0;
 }
 
 void LocationCache::Worked(Place place, uint64_t slot) {

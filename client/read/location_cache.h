@@ -32,11 +32,13 @@
 #ifndef OSPREY_CLIENT_READ_LOCATION_CACHE_H_
 #define OSPREY_CLIENT_READ_LOCATION_CACHE_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "index/layout/hash.h"
+#include "index/layout/layout.h"
 
 namespace osprey::client {
 
@@ -92,6 +94,8 @@ class LocationCache {
     return (word << 2 >> 2) | static_cast<uint64_t>(state) << 62;
   }
   static bool SamePlace(uint64_t entry, uint64_t slot) { return (entry ^ slot) << 2 == 0; }
+  // The second line of the window.
+  static uint64_t SecondOf(uint64_t home) { return home + index::kLineBytes; }
   static uint64_t* Locate(Set& set, uint32_t fingerprint);
   static void MoveToFront(Set& set, uint64_t* entry);
   static void Erase(Set& set, uint32_t fingerprint);
@@ -102,6 +106,35 @@ class LocationCache {
   uint64_t set_count_ = 0;  // a power of two, or 0
   Set* sets_ = nullptr;     // of set_count_, mapped
 };
+
+// Lines are 128 bytes apart and fingerprints dense. A multiplication by a large odd number (2^64
+// divided by the golden ratio) spreads every bit of both to the high ones.
+inline LocationCache::Set& LocationCache::SetOf(uint64_t line, uint32_t fingerprint) const {
+  assert(on());
+  const uint64_t mixed =
+      (line / index::kLineBytes << 16 ^ fingerprint) * uint64_t{0x9E3779B97F4A7C15};
+  return sets_[(mixed ^ mixed >> 32) * uint64_t{0x9E3779B97F4A7C15} >> 24 & (set_count_ - 1)];
+}
+
+inline uint64_t* LocationCache::Locate(Set& set, uint32_t fingerprint) {
+  for (uint64_t& entry : set.ways) {
+    if (StateOf(entry) == State::kEmpty) return nullptr;  // empty entries are behind all others
+    if (index::Slot::Unpack(entry).fingerprint == fingerprint) return &entry;
+  }
+  return nullptr;
+}
+
+// (Inlined: each GET begins with it.)
+[[gnu::always_inline]] inline uint64_t LocationCache::Find(Place place) const {
+  if (!on() || place.home == 0) return 0;
+  for (const uint64_t line : {place.home, SecondOf(place.home)}) {
+    const uint64_t* const entry = Locate(SetOf(line, place.fingerprint), place.fingerprint);
+    if (entry != nullptr && StateOf(*entry) != State::kFailing) {
+      return WithState(*entry, static_cast<State>(index::WordKind::kSlot));
+    }
+  }
+  return 0;
+}
 
 }  // namespace osprey::client
 

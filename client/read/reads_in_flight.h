@@ -30,6 +30,9 @@ struct ReadSource {
   size_t reads_left = 0;
 };
 
+// Polls for READs alone, before anything else is done: some us more than a READ takes.
+inline constexpr int kReadPollsMax = 1024;
+
 // Names a chain of READs.
 struct ReadChainId {
   enum class User : uint8_t { kConnection = 0, kOperations, kBatch, kValue, kScan, kLease };
@@ -56,7 +59,22 @@ class ReadsInFlight {
     if (status.ok() && count_++ == 0) progress_at_ = now;
     return status;
   }
-  // A chain has ended, successfully or not. (The connection's own READs are not counted here.)
+  // Posts one READ as a chain, and polls until it has ended, as `done` tells, or is still under way
+  // after kReadPollsMax. REQUIRES: no other READ is under way, and `done` is new.
+  enum class Awaited { kNotPosted, kUnderWay, kEnded };
+  Awaited PostAndAwait(const ReadSource& source, const rdma::ReadRequest& read, ReadChainId id,
+                       absl::Time now, rdma::Transport::ReadsDone& done) {
+    assert(count_ == 0);
+    if (!transport_.PostReads(source.connection, {&read, 1}, id.Pack()).ok())
+      return Awaited::kNotPosted;
+    for (int polls = 0; polls < kReadPollsMax; ++polls) {
+      if (transport_.PollReads(done)) return Awaited::kEnded;
+    }
+    count_ = 1;
+    progress_at_ = now;
+    return Awaited::kUnderWay;
+  }
+  // A chain of Post has ended, successfully or not. (The connection's own READs are not counted here.)
   void Ended(ReadChainId id, absl::Time now) {
     progress_at_ = now;
     if (id.user == ReadChainId::User::kConnection) return;

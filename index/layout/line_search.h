@@ -81,10 +81,11 @@ struct InlineItem {
 
 // Searches the words of one line, a private copy, and never reads outside them. kKey: the line has
 // the key inline, as `item`. Calls on_slot(word) for each slot before that. kNonsense: no writer
-// wrote these words.
+// wrote these words. (Inlined: it is in the middle of most GETs.)
 template <typename OnSlot>
-InLine SearchLine(ByteSpan line_bytes, const KeyPattern& pattern, absl::string_view key,
-                  InlineItem& item, OnSlot on_slot) {
+[[gnu::always_inline]] inline InLine SearchLine(ByteSpan line_bytes, const KeyPattern& pattern,
+                                                absl::string_view key, InlineItem& item,
+                                                OnSlot on_slot) {
   const std::byte* const words = line_bytes.data() + offsetof(Line, words);
   const auto word_at = [&](uint32_t at) {
     uint64_t word;

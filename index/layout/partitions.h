@@ -37,9 +37,9 @@ constexpr bool IsPartitionCount(uint64_t partitions) {
 // key's segment, home and fingerprint. Those are bits of the hash; this is the top of a product to
 // which all of them contribute. REQUIRES: IsPartitionCount(partitions).
 constexpr uint32_t PartitionOf(KeyHash hash, uint32_t partitions) {
-  assert(IsPartitionCount(partitions));
   constexpr uint64_t kFactor = 0xd6e8feb86659fd93;  // odd, without a pattern
   if (partitions == 1) return 0;
+  assert(IsPartitionCount(partitions));
   return static_cast<uint32_t>((hash.bits * kFactor) >> (64 - std::countr_zero(partitions)));
 }
 

@@ -64,7 +64,7 @@ inline WindowProbe::WindowProbe(ByteSpan window_bytes, const DirectoryCache& map
   const auto copy_of = [window_bytes](uint32_t number) {
     return ByteSpan(window_bytes.data() + number * kLineBytes, kLineBytes);
   };
-  const auto is_believed = [&](uint32_t number) {
+  const auto is_believed = [&](uint32_t number) __attribute__((always_inline)) {
     return window.IsBelieved(copy_of(number), number, map.incarnation());
   };
   bool may_be_there = false;
