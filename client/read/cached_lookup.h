@@ -65,7 +65,7 @@ class CachedLookup {
   void Prepare(const KeyStart& start, absl::string_view key,
                const index::LookupOptions& options = {});
   // After Prepare: prefetches the cache lines for Begin.
-  void Prefetch() const { context_.cache.Prefetch(start_.place()); }
+  void Prefetch() const { context_.cache.SetsOf(start_.place()).Prefetch(); }
   // After Prepare: begins at the cached slot, if there is one.
   Step Begin();
   // After Prepare: as Begin and Resume, if Begin had asked for the READ of these bytes: of the

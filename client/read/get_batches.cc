@@ -51,10 +51,11 @@ bool GetBatches::Open(const ReadSource& source, size_t count) {
 // The READ with which most begin: of the item whose place is cached, or of the window. False: the
 // map does not know the window, or the READ is a long one.
 [[gnu::always_inline]] inline bool GetBatches::SetFirstRead(const ReadSource& source,
+                                                            const LocationCache::Sets& sets,
                                                             FirstRead& first) {
   const KeyStart& start = first.start;
   if (start.window.generation == 0) return false;
-  first.hint = context_.cache.Find(start.place());
+  first.hint = sets.Find(start.hash.fingerprint());
   index::ReadSpan read = {start.window.offset, index::kWindowBytes};
   if (first.hint != 0) {
     if (!index::IsReadWhole(first.hint)) return false;
@@ -110,13 +111,16 @@ void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Ti
   batch.call = call;
   if (context_.lease.in_cluster()) batch.begun = context_.lease.Begun();
   const size_t count = std::exchange(batch.reading, 0);
-  // (Prefetching does not help a single lookup.)
-  for (size_t i = 0; count > 1 && i < count; ++i)
-    context_.cache.Prefetch(batch.members[i].start.place());
+  std::array<LocationCache::Sets, kGetsMax> sets;
+  for (size_t i = 0; i < count; ++i) {
+    sets[i] = context_.cache.SetsOf(batch.members[i].start.place());
+    // (Prefetching does not help a single lookup.)
+    if (count > 1) sets[i].Prefetch();
+  }
   for (size_t i = 0; i < count; ++i) {
     Member& member = batch.members[i];
     member.stage = Stage::kFirst;
-    if (SetFirstRead(source, member)) {
+    if (SetFirstRead(source, sets[i], member)) {
       KeepReading(batch, member);
       continue;
     }
@@ -132,7 +136,8 @@ GetBatches::One GetBatches::GetOne(const ReadSource& source, PartitionMaps& maps
                                    rdma::Transport::ReadsDone& done) {
   if (!Open()) return One::kNotBegun;
   FirstRead first = {KeyStart(maps, get.key), 0, {}};
-  if (!SetFirstRead(source, first)) return One::kNotBegun;
+  if (!SetFirstRead(source, context_.cache.SetsOf(first.start.place()), first))
+    return One::kNotBegun;
   std::byte* const landed = open_->buffer.data();
   SetRequest(source, *open_, first.read, landed, chain_[0]);
   const ReadsInFlight::Awaited read = reads_.PostAndAwait(source, chain_[0], one(), now, done);

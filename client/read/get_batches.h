@@ -150,7 +150,8 @@ class GetBatches {
   Batch* NewBatch();
   bool Open();
   void Free(Batch& batch) { free_.push_back(&batch); }
-  bool SetFirstRead(const ReadSource& source, FirstRead& first);
+  // `sets`: those of the key.
+  bool SetFirstRead(const ReadSource& source, const LocationCache::Sets& sets, FirstRead& first);
   bool AnswersAtOnce(const FirstRead& first, index::ByteSpan bytes, const BatchedGet& get);
   void KeepOne(const FirstRead& first, const BatchedGet& get, const BatchCall& call,
                absl::Time posted_at);

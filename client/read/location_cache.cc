@@ -52,12 +52,6 @@ void LocationCache::Note(uint64_t& entry, uint64_t slot) {
   entry = WithState(slot, state);
 }
 
-void LocationCache::Prefetch(Place place) const {
-  if (!on() || place.home == 0) return;
-  for (const uint64_t line : {place.home, SecondOf(place.home)})
-    __builtin_prefetch(&SetOf(line, place.fingerprint));
-}
-
 void LocationCache::Worked(Place place, uint64_t slot) {
   if (!on() || place.home == 0) return;
   for (const uint64_t line : {place.home, SecondOf(place.home)}) {

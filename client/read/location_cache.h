@@ -61,9 +61,9 @@ class LocationCache {
   LocationCache(const LocationCache&) = delete;
   LocationCache& operator=(const LocationCache&) = delete;
 
-  // Prefetches the cache lines for Find: the cache is larger than the CPU's. Several keys
-  // prefetched at once cost as much as one.
-  void Prefetch(Place place) const;
+  // Where the slots of a key may be.
+  class Sets;
+  Sets SetsOf(Place place) const;
   // A slot for a lookup to begin with, or 0.
   uint64_t Find(Place place) const;
   // The lookup that began with `slot` found the key there, or did not.
@@ -124,16 +124,40 @@ inline uint64_t* LocationCache::Locate(Set& set, uint32_t fingerprint) {
   return nullptr;
 }
 
-// (Inlined: each GET begins with it.)
-[[gnu::always_inline]] inline uint64_t LocationCache::Find(Place place) const {
-  if (!on() || place.home == 0) return 0;
-  for (const uint64_t line : {place.home, SecondOf(place.home)}) {
-    const uint64_t* const entry = Locate(SetOf(line, place.fingerprint), place.fingerprint);
-    if (entry != nullptr && StateOf(*entry) != State::kFailing) {
-      return WithState(*entry, static_cast<State>(index::WordKind::kSlot));
-    }
+class LocationCache::Sets {
+ public:
+  Sets() = default;
+  // Prefetches the cache lines for Find: the cache is larger than the CPU's. Several keys
+  // prefetched at once cost as much as one.
+  void Prefetch() const {
+    for (const Set* set : sets_) __builtin_prefetch(set);
   }
-  return 0;
+  // As LocationCache::Find. (Inlined: each GET begins with it.)
+  [[gnu::always_inline]] uint64_t Find(uint32_t fingerprint) const {
+    if (sets_[0] == nullptr) return 0;
+    for (Set* set : sets_) {
+      const uint64_t* const entry = Locate(*set, fingerprint);
+      if (entry != nullptr && StateOf(*entry) != State::kFailing)
+        return WithState(*entry, static_cast<State>(index::WordKind::kSlot));
+    }
+    return 0;
+  }
+
+ private:
+  friend class LocationCache;
+  Set* sets_[2] = {};  // null: the cache is off, or the key's place is unknown
+};
+
+[[gnu::always_inline]] inline LocationCache::Sets LocationCache::SetsOf(Place place) const {
+  Sets sets;
+  if (!on() || place.home == 0) return sets;
+  sets.sets_[0] = &SetOf(place.home, place.fingerprint);
+  sets.sets_[1] = &SetOf(SecondOf(place.home), place.fingerprint);
+  return sets;
+}
+
+inline uint64_t LocationCache::Find(Place place) const {
+  return SetsOf(place).Find(place.fingerprint);
 }
 
 }  // namespace osprey::client
