@@ -51,11 +51,10 @@ bool GetBatches::Open(const ReadSource& source, size_t count) {
 // The READ with which most begin: of the item whose place is cached, or of the window. False: the
 // map does not know the window, or the READ is a long one.
 [[gnu::always_inline]] inline bool GetBatches::SetFirstRead(const ReadSource& source,
-                                                            const LocationCache::Sets& sets,
                                                             FirstRead& first) {
   const KeyStart& start = first.start;
   if (start.window.generation == 0) return false;
-  first.hint = sets.Find(start.hash.fingerprint());
+  first.hint = first.sets.Find(start.hash.fingerprint());
   index::ReadSpan read = {start.window.offset, index::kWindowBytes};
   if (first.hint != 0) {
     if (!index::IsReadWhole(first.hint)) return false;
@@ -79,7 +78,7 @@ bool GetBatches::Open(const ReadSource& source, size_t count) {
     const index::ItemReading item = index::ReadItem(bytes, {offset, map.incarnation()}, get.key);
     // An expiry must be compared with the server's clock.
     if (item.verdict != index::ItemVerdict::kLive || item.expiry_ns != 0) return false;
-    context_.cache.Worked(start.place(), first.hint);
+    first.sets.Worked(start.hash.fingerprint(), first.hint);
     context_.Hit(start, index::WordKind::kSlot, offset);
     SetHit(*get.answer, item.value, item.cas_version, absl::InfiniteDuration());
     return true;
@@ -111,16 +110,16 @@ void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Ti
   batch.call = call;
   if (context_.lease.in_cluster()) batch.begun = context_.lease.Begun();
   const size_t count = std::exchange(batch.reading, 0);
-  std::array<LocationCache::Sets, kGetsMax> sets;
   for (size_t i = 0; i < count; ++i) {
-    sets[i] = context_.cache.SetsOf(batch.members[i].start.place());
+    Member& member = batch.members[i];
+    member.sets = context_.cache.SetsOf(member.start.place());
     // (Prefetching does not help a single lookup.)
-    if (count > 1) sets[i].Prefetch();
+    if (count > 1) member.sets.Prefetch();
   }
   for (size_t i = 0; i < count; ++i) {
     Member& member = batch.members[i];
     member.stage = Stage::kFirst;
-    if (SetFirstRead(source, sets[i], member)) {
+    if (SetFirstRead(source, member)) {
       KeepReading(batch, member);
       continue;
     }
@@ -135,9 +134,9 @@ GetBatches::One GetBatches::GetOne(const ReadSource& source, PartitionMaps& maps
                                    const BatchedGet& get, const BatchCall& call, absl::Time now,
                                    rdma::Transport::ReadsDone& done) {
   if (!Open()) return One::kNotBegun;
-  FirstRead first = {KeyStart(maps, get.key), 0, {}};
-  if (!SetFirstRead(source, context_.cache.SetsOf(first.start.place()), first))
-    return One::kNotBegun;
+  FirstRead first = {KeyStart(maps, get.key), {}, 0, {}};
+  first.sets = context_.cache.SetsOf(first.start.place());
+  if (!SetFirstRead(source, first)) return One::kNotBegun;
   std::byte* const landed = open_->buffer.data();
   SetRequest(source, *open_, first.read, landed, chain_[0]);
   const ReadsInFlight::Awaited read = reads_.PostAndAwait(source, chain_[0], one(), now, done);

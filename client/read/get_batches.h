@@ -126,6 +126,7 @@ class GetBatches {
   // What a GET has READ first.
   struct FirstRead {
     KeyStart start;
+    LocationCache::Sets sets;
     uint64_t hint = 0;     // with which it began; 0: at its window
     index::ReadSpan read;  // in the region
   };
@@ -150,8 +151,7 @@ class GetBatches {
   Batch* NewBatch();
   bool Open();
   void Free(Batch& batch) { free_.push_back(&batch); }
-  // `sets`: those of the key.
-  bool SetFirstRead(const ReadSource& source, const LocationCache::Sets& sets, FirstRead& first);
+  bool SetFirstRead(const ReadSource& source, FirstRead& first);
   bool AnswersAtOnce(const FirstRead& first, index::ByteSpan bytes, const BatchedGet& get);
   void KeepOne(const FirstRead& first, const BatchedGet& get, const BatchCall& call,
                absl::Time posted_at);

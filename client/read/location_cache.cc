@@ -52,14 +52,12 @@ void LocationCache::Note(uint64_t& entry, uint64_t slot) {
   entry = WithState(slot, state);
 }
 
-void LocationCache::Worked(Place place, uint64_t slot) {
-  if (!on() || place.home == 0) return;
-  for (const uint64_t line : {place.home, SecondOf(place.home)}) {
-    Set& set = SetOf(line, place.fingerprint);
-    uint64_t* const entry = Locate(set, place.fingerprint);
+void LocationCache::Sets::NoteWorked(uint32_t fingerprint, uint64_t slot) const {
+  for (Set* set : sets_) {
+    uint64_t* const entry = Locate(*set, fingerprint);
     if (entry == nullptr || !SamePlace(*entry, slot)) continue;
     *entry = WithState(slot, State::kGood);
-    return MoveToFront(set, entry);
+    return MoveToFront(*set, entry);
   }
 }
 

@@ -142,9 +142,19 @@ class LocationCache::Sets {
     }
     return 0;
   }
+  // As LocationCache::Worked.
+  void Worked(uint32_t fingerprint, uint64_t slot) const {
+    if (sets_[0] == nullptr) return;
+    // Usually the slot is the first entry with state good, in which it equals the slot word.
+    static_assert(static_cast<uint64_t>(State::kGood) ==
+                  static_cast<uint64_t>(index::WordKind::kSlot));
+    if (sets_[0]->ways[0] != slot) NoteWorked(fingerprint, slot);
+  }
 
  private:
   friend class LocationCache;
+  void NoteWorked(uint32_t fingerprint, uint64_t slot) const;
+
   Set* sets_[2] = {};  // null: the cache is off, or the key's place is unknown
 };
 
@@ -154,6 +164,10 @@ class LocationCache::Sets {
   sets.sets_[0] = &SetOf(place.home, place.fingerprint);
   sets.sets_[1] = &SetOf(SecondOf(place.home), place.fingerprint);
   return sets;
+}
+
+inline void LocationCache::Worked(Place place, uint64_t slot) {
+  SetsOf(place).Worked(place.fingerprint, slot);
 }
 
 inline uint64_t LocationCache::Find(Place place) const {
