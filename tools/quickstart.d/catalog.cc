@@ -46,6 +46,8 @@ DEFINE_int32(depth, 32, "operations in flight");
 DEFINE_uint64(samples, 2000, "operations done one at a time, for their latency");
 // A whole pass is one burst, and the server may be busy with other clients.
 DEFINE_int32(deadline_s, 10, "seconds that an operation may take; a restart of the server counts");
+// The latencies are of the transport then, without the time to wake this process.
+DEFINE_bool(spin, true, "poll all the time; false: leave the processor to others meanwhile");
 DEFINE_bool(progress, false, "show progress even if standard error is no terminal");
 
 namespace osprey {
@@ -189,10 +191,10 @@ ExitStatus Run(bool verify, const std::string& path, const std::string& server) 
 
   Options options;
   options.deadline = absl::Seconds(FLAGS_deadline_s);
+  options.connect_timeout = options.deadline / 2;
   options.operations_max = FLAGS_depth;
   options.auth_key_file = FLAGS_auth_key_file;
-  // The latencies must be of the transport, without the time to wake this process.
-  options.wait = WaitMode::kSpin;
+  options.wait = FLAGS_spin ? WaitMode::kSpin : WaitMode::kEvent;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server, options);
   if (ReasonOf(client.status()) == Reason::kBadAuthKey) {
     return Fail(ExitStatus::kUsage, absl::StrCat("--auth-key-file: ", client.status().message()));
