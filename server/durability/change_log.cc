@@ -13,6 +13,7 @@ namespace osprey::server {
 
 void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
                       uint64_t expiry_ns) {
+  if (upload_ == nullptr && AddShortPut(key, value, version, expiry_ns)) return;
   wal::Entry entry = PutEntry(key, value, version, expiry_ns);
   if (upload_ != nullptr) {
     static_cast<const LoggedUpload*>(upload_)->NameIn(entry);

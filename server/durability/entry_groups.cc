@@ -98,18 +98,17 @@ void EntryGroups::OnResult(const Result& result) {
 }
 
 void EntryGroups::Add(const wal::Entry& entry) {
-  if (count_ == 0) {
-    wal::GroupHeader header;
-    header.shard = shard_;
-    header.first_lsn = lsn_ + 1;
-    header.commit_point = lsn_;
-    group_.Reset(header);
-  }
-  if (entry.expiry != 0) NoteExpiry(entry.expiry);
+  Begin(entry.expiry);
   group_.Add(entry);
-  ++count_;
-  ++lsn_;
-  if (group_.bytes() > kGroupBytesMax) EndGroup();
+  End();
+}
+
+void EntryGroups::BeginGroup() {
+  wal::GroupHeader header;
+  header.shard = shard_;
+  header.first_lsn = lsn_ + 1;
+  header.commit_point = lsn_;
+  group_.Reset(header);
 }
 
 }  // namespace osprey::server

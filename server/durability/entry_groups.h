@@ -59,6 +59,17 @@ class EntryGroups : public PartitionChanges {
   }
   // The builder only points to a value above wal::kShortValueBytesMax.
   void Add(const wal::Entry& entry);
+  // Adds the put that PutEntry makes, if it has a short value and the answer has the version alone.
+  bool AddShortPut(absl::string_view key, index::ByteSpan value, uint64_t version,
+                   uint64_t expiry_ns) {
+    assert(write_ != nullptr);
+    if (write_->opcode != rdma::Opcode::kPut || value.size() > wal::kShortValueBytesMax)
+      return false;
+    Begin(expiry_ns);
+    group_.Add(wal::ShortPut{key, value, version, expiry_ns, write_->session, write_->sequence});
+    End();
+    return true;
+  }
   // Of that key's version alone, by no client.
   void AddRemoval(absl::string_view key, uint64_t version);
   bool has_pending() const { return !pending_.empty(); }
@@ -72,6 +83,17 @@ class EntryGroups : public PartitionChanges {
   virtual uint64_t VersionOfBound(uint64_t bound) const { return bound; }
 
   void NameWrite(wal::Entry& entry) const;
+  // Before and after an entry that is added.
+  void Begin(uint64_t expiry_ns) {
+    if (count_ == 0) BeginGroup();
+    if (expiry_ns != 0) NoteExpiry(expiry_ns);
+  }
+  void End() {
+    ++count_;
+    ++lsn_;
+    if (group_.bytes() > kGroupBytesMax) EndGroup();
+  }
+  void BeginGroup();
   void EndGroup() {
     TakeGroup(group_, count_);
     count_ = 0;

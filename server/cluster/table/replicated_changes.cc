@@ -34,6 +34,7 @@ void ReplicatedChanges::SetUpload(const ValueUpload* upload) {
 void ReplicatedChanges::OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
                               uint64_t expiry_ns) {
   assert(value.size() <= kReplicatedValueBytesMax);
+  if (AddShortPut(key, value, version, expiry_ns)) return;
   wal::Entry entry = PutEntry(key, value, version, expiry_ns);
   const bool is_long = value.size() > wal::kShortValueBytesMax;
   if (is_long) entry.value_checksum = XXH3_64bits(value.data(), value.size());

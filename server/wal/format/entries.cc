@@ -154,6 +154,35 @@ void GroupBuilder::Reset(const GroupHeader& header) {
 
 void GroupBuilder::Grow() { copied_.resize(2 * copied_bytes_); }
 
+// The place behind the header of an entry of so many bytes with it, of which the last but the padding
+// may be pinned.
+[[gnu::always_inline]] inline char* GroupBuilder::Begin(EntryHeader& header, uint64_t bytes,
+                                                        uint64_t pinned_bytes) {
+  header.length = static_cast<uint32_t>(RoundUp(bytes, kEntryAlignment));
+  char* const to = Extend(header.length - pinned_bytes);
+  // The padding and what is before it, which the entry's parts replace.
+  static_assert(sizeof(header) >= kEntryAlignment);
+  std::memset(to + header.length - pinned_bytes - kEntryAlignment, 0, kEntryAlignment);
+  std::memcpy(to, &header, sizeof(header));
+  ++header_.count;
+  return to + sizeof(header);
+}
+
+void GroupBuilder::Add(const ShortPut& put) {
+  assert(put.value.size() <= kShortValueBytesMax);
+  EntryHeader header;
+  header.kind = static_cast<uint8_t>(EntryKind::kPut);
+  header.key_length = static_cast<uint16_t>(put.key.size());
+  header.value_length = put.value.size();
+  header.version = put.version;
+  header.expiry = put.expiry;
+  header.client = put.client;
+  header.sequence = put.sequence;
+  char* to = Begin(header, sizeof(header) + put.key.size() + put.value.size(), 0);
+  Put(BytesOfText(put.key), to);
+  Put(put.value, to);
+}
+
 void GroupBuilder::Add(const Entry& entry) {
   const bool in_pieces = !entry.pieces.empty();
   const bool is_long = entry.value_length > kShortValueBytesMax;
@@ -177,15 +206,8 @@ void GroupBuilder::Add(const Entry& entry) {
                                 (is_long ? sizeof(LongValue) : 0) + entry.key.size();
   const uint64_t value_bytes =
       in_pieces ? entry.pieces.size() * sizeof(PieceRef) : entry.value_length;
-  const uint64_t padding = Padding(before_value + value_bytes);
-  header.length = static_cast<uint32_t>(before_value + value_bytes + padding);
-
   const bool is_pinned = is_long && !in_pieces;
-  char* to = Extend(header.length - (is_pinned ? value_bytes : 0));
-  // The padding and what is before it, which the entry's parts replace.
-  static_assert(sizeof(header) >= kEntryAlignment);
-  std::memset(copied_.data() + copied_bytes_ - kEntryAlignment, 0, kEntryAlignment);
-  Put(BytesOf(header), to);
+  char* to = Begin(header, before_value + value_bytes, is_pinned ? value_bytes : 0);
   if (entry.result.has_value()) Put(BytesOf(*entry.result), to);
   if (entry.base.has_value()) Put(BytesOf(*entry.base), to);
   if (is_long) {
@@ -195,12 +217,11 @@ void GroupBuilder::Add(const Entry& entry) {
   Put(BytesOfText(entry.key), to);
   for (const PieceRef& piece : entry.pieces) Put(BytesOf(piece), to);
   if (is_pinned) {
-    pinned_.emplace_back(copied_bytes_ - padding, entry.value);
+    pinned_.emplace_back(copied_bytes_ - Padding(before_value + value_bytes), entry.value);
     pinned_bytes_ += entry.value.size();
   } else {
     Put(entry.value, to);
   }
-  ++header_.count;
 }
 
 BodyParts GroupBuilder::Parts() {

@@ -48,6 +48,16 @@ struct Entry {
   std::vector<PieceRef> pieces;
 };
 
+// A put without a result of its own, and with a value of at most kShortValueBytesMax.
+struct ShortPut {
+  absl::string_view key;
+  Bytes value;
+  uint64_t version = 0;
+  uint64_t expiry = 0;
+  uint64_t client = 0;
+  uint64_t sequence = 0;
+};
+
 // One without pinned values is one part.
 using BodyParts = absl::InlinedVector<BodyPart, 3>;
 
@@ -61,6 +71,8 @@ class GroupBuilder {
   // Copies all but a value that is longer than kShortValueBytesMax. REQUIRES: the bounds that
   // ParseGroup checks.
   void Add(const Entry& entry);
+  // As Add of an entry with these members. Most entries are such, and an Entry costs as much as this.
+  void Add(const ShortPut& put);
   // Valid until the next Add, and for as long as the values.
   BodyParts Parts();
   uint64_t bytes() const { return copied_bytes_ + pinned_bytes_; }
@@ -74,6 +86,7 @@ class GroupBuilder {
     return copied_.data() + begin;
   }
   void Grow();
+  char* Begin(EntryHeader& header, uint64_t bytes, uint64_t pinned_bytes);
 
   GroupHeader header_;
   std::string copied_;  // its first copied_bytes_ are used

@@ -286,6 +286,33 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
   EXPECT_EQ(read.entries[1].value_checksum, 0xa1u);
 }
 
+TEST(WalFormatTest, ShortPutHasTheBytesOfItsEntry) {
+  for (const size_t value_bytes : {0, 1, 7, 8, 64, 4096}) {
+    // The memory of an earlier group, which the padding must not show.
+    GroupBuilder group(SomeGroup());
+    const std::string before(8192, 'b');
+    group.Add(ShortPut{absl::string_view(before).substr(0, 4096), BytesOfText(before).first(4096),
+                       1, 0, 0, 0});
+    group.Reset(SomeGroup());
+    const std::string value(value_bytes, 'v');
+    Entry put;
+    put.key = "key";
+    put.value = BytesOfText(value);
+    put.value_length = value.size();
+    put.version = 0x51;
+    put.expiry = 0x61;
+    put.client = 0x71;
+    put.sequence = 0x81;
+    group.Add(put);
+    const std::string as_entry = Joined(group.Parts());
+    group.Reset(SomeGroup());
+    group.Add(ShortPut{put.key, put.value, 0x51, 0x61, 0x71, 0x81});
+    EXPECT_EQ(Joined(group.Parts()), as_entry) << value_bytes;
+    Group read;
+    EXPECT_EQ(ParseGroup(BytesOfText(as_entry), read), "");
+  }
+}
+
 TEST(WalFormatTest, LongValueStaysWhereItIs) {
   GroupBuilder group(SomeGroup());
   const std::string value(5000, 'v');
