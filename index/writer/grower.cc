@@ -91,6 +91,15 @@ bool Grower::Deepen(uint32_t hash_bits, absl::Time now) {
   return Split(hash_bits, entry, now);
 }
 
+// Each key takes a word, or more. Segments do not split at the same time, but with a little more than
+// enough keys for each all have split.
+uint32_t Grower::DepthOf(uint64_t keys) const {
+  const uint64_t enough = Segments::Words(1) * keys_.options.split_percent / 95;
+  uint32_t depth = 0;
+  while (depth < kDirectoryDepthMax && keys > enough << depth) ++depth;
+  return depth;
+}
+
 // Level by level, so that depths differ little.
 void Grower::GrowTo(KeyHash hash, const SegmentDepths& depths, absl::Time now) {
   while (segments_.ShallowestDepth() < depths.shallowest) {

@@ -28,6 +28,8 @@ class Grower {
   bool Wanted() const { return keys_.directory.doubling() || !wants_split_.empty(); }
   // As Table::GrowStep. True if there is more to do now.
   bool Step(absl::Time now);
+  // As Table::DepthOf.
+  uint32_t DepthOf(uint64_t keys) const;
   // As Table::RestoreDepths.
   void GrowTo(KeyHash hash, const SegmentDepths& depths, absl::Time now);
 

@@ -34,10 +34,10 @@ WriteResult Table::WithUpdateRoom(absl::FunctionRef<WriteResult()> write) {
   return result;
 }
 
-WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
+WriteResult Table::Restore(const HashedKey& hashed, ByteSpan value, uint64_t version,
                            uint64_t expiry_ns, absl::Time now) {
   const GivenVersion given(*this, version, expiry_ns);
-  const auto put = [&] { return Put(key, value, {}, now, LifetimeUntil(expiry_ns)); };
+  const auto put = [&] { return Put(hashed, value, {}, now, LifetimeUntil(expiry_ns)); };
   WriteResult result = put();
   if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(put);
   // No reader has seen what this one replaced.

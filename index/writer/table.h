@@ -148,12 +148,18 @@ class alignas(128) Table {
   // again. REQUIRES: no reader, and the clock stands still at 0, so that nothing expires.
   // The key has this value and version, whatever it had before. `expiry_ns`: 0: never. Errors: as
   // Put's.
-  WriteResult Restore(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns,
+  WriteResult Restore(const HashedKey& hashed, ByteSpan value, uint64_t version, uint64_t expiry_ns,
                       absl::Time now);
-  // Lets the index grow to what it was where `key` is, or until memory is full. Keys that are
+  WriteResult Restore(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns,
+                      absl::Time now) {
+    return Restore(keys_.Hashed(key), value, version, expiry_ns, now);
+  }
+  // The depth that every segment has, at least, once so many keys were put.
+  uint32_t DepthOf(uint64_t keys) const { return grower_.DepthOf(keys); }
+  // Lets the index grow to what it was where a key of that hash is, or until memory is full. Keys that are
   // restored in the order of a walk need that before each.
-  void RestoreDepths(absl::string_view key, const SegmentDepths& depths, absl::Time now) {
-    grower_.GrowTo(keys_.Hashed(key).hash, depths, now);
+  void RestoreDepths(KeyHash hash, const SegmentDepths& depths, absl::Time now) {
+    grower_.GrowTo(hash, depths, now);
   }
 
   // --- A replica: another server decides the writes, and they come here in its order. Not reported.

@@ -10,50 +10,35 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "index/layout/test_hooks.h"
 #include "server/durability/entry_effects.h"
+#include "server/durability/log_keys.h"
 #include "server/durability/restorer.h"
 #include "server/durability/session_bytes.h"
 #include "server/wal/checkpoint_reader.h"
 #include "server/wal/format/checkpoint_format.h"
 #include "server/wal/format/entries.h"
 #include "server/wal/format/format.h"
-#include "xxhash.h"
 
 namespace osprey::server {
 namespace {
 
-// Stands for a key. Two keys of one digest do not occur: 128 bits, and a random seed.
-using Digest = std::pair<uint64_t, uint64_t>;
+// What pass 1 finds.
+struct LogContent {
+  explicit LogContent(uint64_t seed) : keys(seed) {}
+  bool HasExpired(uint64_t expiry_ns) const { return expiry_ns != 0 && expiry_ns <= clock_ns; }
 
-// What pass 1 finds: what the log makes of each key. What came before counts for nothing, and neither
-// does the checkpoint's item, unless the checkpoint has that value.
-struct LogKeys {
-  struct Last {
-    uint64_t entry = 0;      // entries are counted from 0 on, in the order of the log
-    uint64_t version = 0;    // 0: it is deleted
-    uint64_t expiry_ns = 0;  // the last one
-    bool is_loaded = false;  // from the checkpoint: the value is not in the log
-  };
-  uint64_t seed = 0;
-  absl::flat_hash_map<Digest, Last> last;
-  // By entry: whether pass 2 makes this put, and whether its expiry is that in `last`. So pass 2 need
+  LogKeys keys;
+  // By entry: whether pass 2 makes this put, and whether its expiry is that in `keys`. So pass 2 need
   // not look for most keys.
   std::vector<bool> is_made;
   std::vector<bool> has_later_expiry;
   // The new life's clock starts here, or later. What had expired may have given its room to other
   // keys, so it is not put.
   uint64_t clock_ns = 0;
-
-  Digest Of(absl::string_view key) const {
-    const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), seed);
-    return {hash.low64, hash.high64};
-  }
-  bool HasExpired(uint64_t expiry_ns) const { return expiry_ns != 0 && expiry_ns <= clock_ns; }
 };
 
 bool IsAbsorbed(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
@@ -103,109 +88,142 @@ absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecor
 
 class KeyCollector final : public wal::ReplayVisitor {
  public:
-  KeyCollector(const wal::DataDirectory& directory, Restorer& restorer, LogKeys& keys)
-      : directory_(directory), restorer_(restorer), keys_(keys) {}
+  KeyCollector(const wal::DataDirectory& directory, Restorer& restorer, LogContent& log)
+      : directory_(directory), restorer_(restorer), log_(log) {}
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
     if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
-    Prefetch(group);
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
-      const uint64_t number = keys_.is_made.size();
-      keys_.is_made.push_back(false);
-      keys_.has_later_expiry.push_back(false);
+      const uint64_t number = log_.is_made.size();
+      log_.is_made.push_back(false);
+      log_.has_later_expiry.push_back(false);
       absl::Status status = CheckEntry(directory_, record, entry);
       if (!status.ok()) return status;
       // The bound of a flush is what its client sent, and no version of ours.
       if (!entry.key.empty()) restorer_.NoteVersion(entry.version);
-      if (entry.kind == wal::EntryKind::kPut)
-        NotePut(entry, number, IsAbsorbed(entry, pieces[i]), keys_.last[digests_[i]]);
-      if (entry.kind == wal::EntryKind::kDelete) NoteDelete(entry, number, keys_.last[digests_[i]]);
-      if (entry.kind == wal::EntryKind::kExpire) NoteExpire(entry, number, digests_[i]);
+      if (ChangesKey(entry)) Add(entry, number, IsAbsorbed(entry, pieces[i]));
     }
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
   }
+  // After the last group.
+  void Finish() {
+    for (const Change& change : changes_) {
+      switch (change.kind) {
+        case wal::EntryKind::kPut:
+          NotePut(change);
+          break;
+        case wal::EntryKind::kDelete:
+          NoteDelete(change);
+          break;
+        default:
+          NoteExpire(change);
+      }
+    }
+    changes_.clear();
+  }
 
  private:
+  struct Change {
+    wal::EntryKind kind = wal::EntryKind::kPut;
+    bool is_absorbed = false;
+    LogKeys::Digest digest;
+    uint64_t entry = 0;
+    uint64_t version = 0;
+    uint64_t expiry_ns = 0;
+  };
+
   static bool ChangesKey(const wal::Entry& entry) {
     return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kDelete ||
            entry.kind == wal::EntryKind::kExpire;
   }
-  // Of all entries together, so that they wait for memory once.
-  void Prefetch(const wal::Group& group) {
-    digests_.resize(group.entries.size());
-    for (size_t i = 0; i < group.entries.size(); ++i) {
-      if (!ChangesKey(group.entries[i])) continue;
-      digests_[i] = keys_.Of(group.entries[i].key);
-      keys_.last.prefetch(digests_[i]);
-    }
+  // Changes are noted many at a time, so that they wait for memory together.
+  void Add(const wal::Entry& entry, uint64_t number, bool is_absorbed) {
+    constexpr size_t kChangesMax = 64;
+    if (changes_.size() == kChangesMax) Finish();
+    const LogKeys::Digest digest = log_.keys.DigestOf(entry.key);
+    log_.keys.Prefetch(digest);
+    changes_.push_back({entry.kind, is_absorbed, digest, number, entry.version, entry.expiry});
   }
 
-  void NotePut(const wal::Entry& entry, uint64_t number, bool is_absorbed, LogKeys::Last& last) {
-    if (last.version != 0) keys_.is_made[last.entry] = false;
-    last = {number, entry.version, entry.expiry, is_absorbed};
-    keys_.is_made[number] = !is_absorbed;
+  void NotePut(const Change& put) {
+    LogKeys::Last& last = log_.keys.FindOrAdd(put.digest).first;
+    if (last.version != 0) log_.is_made[last.entry] = false;
+    last = {put.entry, put.is_absorbed, put.version, put.expiry_ns};
+    log_.is_made[put.entry] = !put.is_absorbed;
   }
-  void NoteDelete(const wal::Entry& entry, uint64_t number, LogKeys::Last& last) {
+  void NoteDelete(const Change& deletion) {
+    LogKeys::Last& last = log_.keys.FindOrAdd(deletion.digest).first;
     // It deleted an earlier value, while this put was logged and not made yet.
-    if (last.version > entry.version) return;
-    if (last.version != 0) keys_.is_made[last.entry] = false;
-    last = {number, 0, 0, false};
+    if (last.version > deletion.version) return;
+    if (last.version != 0) log_.is_made[last.entry] = false;
+    last = {deletion.entry, false, 0, 0};
   }
   // The value may be the checkpoint's.
-  void NoteExpire(const wal::Entry& entry, uint64_t number, const Digest& digest) {
-    const auto [found, is_first] =
-        keys_.last.try_emplace(digest, LogKeys::Last{number, entry.version, 0, true});
-    LogKeys::Last& last = found->second;
-    if (last.version != entry.version) return;
-    last.expiry_ns = entry.expiry;
-    keys_.has_later_expiry[last.entry] = true;
+  void NoteExpire(const Change& expiry) {
+    const auto [last, is_first] = log_.keys.FindOrAdd(expiry.digest);
+    if (is_first) last = {expiry.entry, true, expiry.version, 0};
+    if (last.version != expiry.version) return;
+    last.expiry_ns = expiry.expiry_ns;
+    log_.has_later_expiry[last.entry] = true;
   }
 
   const wal::DataDirectory& directory_;
   Restorer& restorer_;
-  LogKeys& keys_;
-  std::vector<Digest> digests_;  // of a group's keys
+  LogContent& log_;
+  std::vector<Change> changes_;  // not noted yet, in the order of the log
 };
 
 // --- The checkpoint ----------------------------------------------------------
 
 class PartLoader final : public wal::PartVisitor {
  public:
-  PartLoader(const wal::DataDirectory& directory, uint32_t part, const LogKeys& keys,
+  PartLoader(const wal::DataDirectory& directory, uint32_t part, const LogContent& log,
              const Lengths& lengths, Restorer& restorer, SessionImages& images,
              std::mutex& images_mutex)
       : directory_(directory),
         part_(part),
-        keys_(keys),
+        log_(log),
         lengths_(lengths),
         restorer_(restorer),
         images_(images),
         images_mutex_(images_mutex) {}
 
+  void Expect(absl::Span<const wal::CheckpointItem> items) override {
+    expected_.resize(items.size());
+    next_ = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      expected_[i].hash = restorer_.Prefetch(items[i].key);
+      if (log_.keys.size() == 0) continue;
+      expected_[i].digest = log_.keys.DigestOf(items[i].key);
+      log_.keys.Prefetch(expected_[i].digest);
+    }
+    if (log_.keys.size() == 0) return;
+    for (const Expected& one : expected_) log_.keys.PrefetchLast(one.digest);
+  }
+
   absl::Status OnItem(const wal::CheckpointItem& item, wal::Bytes value) override {
     if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
+    const Expected& expected = expected_[next_++];
     ++items_;
     NoteRead(sizeof(wal::ItemHeader) + item.key.size() + value.size());
     const absl::string_view wrong = WhyImpossible(item.version, item.expiry);
     if (!wrong.empty()) return Damage(absl::StrCat("item ", items_, ": ", wrong));
-    item_ = {item.key, value, item.version, item.expiry, item.lives};
     if (item.depth > index::kDirectoryDepthMax || item.depth_min > item.depth)
       return Damage(absl::StrCat("item ", items_, ": a segment has an impossible depth"));
-    restorer_.GrowFor(item.key, {item.depth, item.depth_min});
-    const auto last = keys_.last.find(keys_.Of(item.key));
-    if (last != keys_.last.end()) {
-      skipped_ = !last->second.is_loaded;
-      if (item.version == last->second.version) item_.expiry_ns = last->second.expiry_ns;
-    } else {
-      skipped_ = false;
-    }
-    skipped_ |= keys_.HasExpired(item_.expiry_ns);
+    item_ = {{item.key, expected.hash},   value, item.version, item.expiry, item.lives,
+             {item.depth, item.depth_min}};
+    const LogKeys::Last* const last =
+        log_.keys.size() == 0 ? nullptr : log_.keys.Find(expected.digest);
+    skipped_ = last != nullptr && !last->is_loaded;
+    if (last != nullptr && item.version == last->version) item_.expiry_ns = last->expiry_ns;
+    skipped_ |= log_.HasExpired(item_.expiry_ns);
     skipped_ |= !lengths_.Have(item.key.size(), item.value_length);
     value_left_ = item.value_length - value.size();
-    if (value_left_ == 0) return skipped_ ? absl::OkStatus() : restorer_.Put(item_);
+    if (value_left_ == 0 && !skipped_) return restorer_.Put(item_);
+    restorer_.GrowFor(item_);
     if (skipped_) return absl::OkStatus();
     key_.assign(item.key.data(), item.key.size());
     value_.clear();
@@ -220,7 +238,7 @@ class PartLoader final : public wal::PartVisitor {
     if (skipped_) return absl::OkStatus();
     absl::StrAppend(&value_, wal::TextOf(bytes));
     if (value_left_ > 0) return absl::OkStatus();
-    item_.key = key_;
+    item_.key.key = key_;
     item_.value = wal::BytesOfText(value_);
     absl::Status status = restorer_.Put(item_);
     value_ = std::string();  // it may be long
@@ -259,12 +277,19 @@ class PartLoader final : public wal::PartVisitor {
   }
 
   const wal::DataDirectory& directory_;
+  struct Expected {
+    index::KeyHash hash;
+    LogKeys::Digest digest;
+  };
+
   const uint32_t part_;
-  const LogKeys& keys_;
+  const LogContent& log_;
   const Lengths lengths_;
   Restorer& restorer_;
   SessionImages& images_;
   std::mutex& images_mutex_;
+  std::vector<Expected> expected_;  // the items that come next
+  size_t next_ = 0;                 // of them
   uint64_t items_ = 0;
   uint64_t uncounted_ = 0;
   Restorer::Item item_;
@@ -275,12 +300,12 @@ class PartLoader final : public wal::PartVisitor {
 };
 
 absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryOptions& options,
-                            const LogKeys& keys, const Lengths& lengths, Restorer& restorer,
+                            const LogContent& log, const Lengths& lengths, Restorer& restorer,
                             SessionImages& images) {
   std::mutex images_mutex;
   std::vector<std::unique_ptr<PartLoader>> loaders;
   for (uint32_t part = 0; part < directory.current().parts.size(); ++part) {
-    loaders.push_back(std::make_unique<PartLoader>(directory, part, keys, lengths, restorer, images,
+    loaders.push_back(std::make_unique<PartLoader>(directory, part, log, lengths, restorer, images,
                                                    images_mutex));
   }
   absl::Status status =
@@ -293,29 +318,26 @@ absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryO
 
 class EntryApplier final : public wal::ReplayVisitor {
  public:
-  EntryApplier(const wal::DataDirectory& directory, const LogKeys& keys, const Lengths& lengths,
+  EntryApplier(const wal::DataDirectory& directory, const LogContent& log, const Lengths& lengths,
                Restorer& restorer, SessionImages& images)
-      : directory_(directory),
-        keys_(keys),
-        lengths_(lengths),
-        restorer_(restorer),
-        images_(images) {}
+      : directory_(directory), log_(log), lengths_(lengths), restorer_(restorer), images_(images) {}
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
     if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
+    hashes_.resize(group.entries.size());
     for (size_t i = 0; i < group.entries.size(); ++i) {
-      if (keys_.is_made[entries_ + i]) restorer_.Prefetch(group.entries[i].key);
+      if (log_.is_made[entries_ + i]) hashes_[i] = restorer_.Prefetch(group.entries[i].key);
     }
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
       const uint64_t number = entries_++;
       NoteClient(entry, images_);
-      if (!keys_.is_made[number]) continue;
-      Restorer::Item item{entry.key, entry.value, entry.version, entry.expiry, 0};
-      if (keys_.has_later_expiry[number])
-        item.expiry_ns = keys_.last.find(keys_.Of(entry.key))->second.expiry_ns;
-      if (keys_.HasExpired(item.expiry_ns)) continue;
+      if (!log_.is_made[number]) continue;
+      Restorer::Item item{{entry.key, hashes_[i]}, entry.value, entry.version, entry.expiry, 0, {}};
+      if (log_.has_later_expiry[number])
+        item.expiry_ns = log_.keys.Find(log_.keys.DigestOf(entry.key))->expiry_ns;
+      if (log_.HasExpired(item.expiry_ns)) continue;
       if (!lengths_.Have(entry.key.size(), LengthOf(entry, pieces[i]))) continue;
       absl::Status status = Put(entry, pieces[i], item);
       if (!status.ok()) return status;
@@ -341,10 +363,11 @@ class EntryApplier final : public wal::ReplayVisitor {
   }
 
   const wal::DataDirectory& directory_;
-  const LogKeys& keys_;
+  const LogContent& log_;
   const Lengths lengths_;
   Restorer& restorer_;
   SessionImages& images_;
+  std::vector<index::KeyHash> hashes_;  // of a group's keys
   uint64_t entries_ = 0;
 };
 
@@ -353,7 +376,7 @@ class EntryApplier final : public wal::ReplayVisitor {
 struct Loading {
   const wal::DataDirectory& directory;
   const RecoveryOptions& options;
-  const LogKeys& keys;
+  const LogContent& log;
   Restorer& restorer;
   SessionImages& images;
 };
@@ -373,7 +396,7 @@ constexpr Lengths kLongestFirst[] = {{(64 << 10) + 1, ~uint64_t{0}},
 // or of an earlier call.
 absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, uint64_t read,
                   wal::LogEnd& end) {
-  const auto& [directory, options, keys, restorer, images] = loading;
+  const auto& [directory, options, log, restorer, images] = loading;
   uint64_t bytes = end.bytes;
   for (const wal::PartSummary& part : directory.current().parts) bytes += part.length;
   const uint64_t total = read + parts.size() * bytes;
@@ -381,14 +404,15 @@ absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, uint6
     images.clear();  // each reading finds all sessions
     restorer.BeginCheckpoint();
     restorer.SetTotal(read, total);
-    absl::Status status = LoadCheckpoint(directory, options, keys, lengths, restorer, images);
+    absl::Status status = LoadCheckpoint(directory, options, log, lengths, restorer, images);
     // Of several threads' errors, the first.
     if (!restorer.error().ok()) return restorer.error();
     if (!status.ok()) return status;
     restorer.EndCheckpoint();
+    restorer.GrowFor(log.keys.CountLasting(), bytes);
     read += bytes;
     restorer.SetTotal(read - end.bytes, total);
-    EntryApplier applier(directory, keys, lengths, restorer, images);
+    EntryApplier applier(directory, log, lengths, restorer, images);
     absl::StatusOr<wal::LogEnd> again = wal::Replay(directory, applier);
     if (!again.ok()) return again.status();
     end = *std::move(again);
@@ -426,15 +450,15 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   assert(tables.ServerTime() == absl::UnixEpoch());
   const auto begin = std::chrono::steady_clock::now();
   Restorer restorer(tables, options);
-  LogKeys keys;
-  keys.seed = directory.Draw();
-  KeyCollector collector(directory, restorer, keys);
+  LogContent log(directory.Draw());
+  KeyCollector collector(directory, restorer, log);
   absl::StatusOr<wal::LogEnd> end = wal::Replay(directory, collector);
   if (!end.ok()) return end.status();
-  keys.clock_ns = std::max(ClockAtEnd(*end), static_cast<uint64_t>(absl::ToUnixNanos(options.now)));
+  collector.Finish();
+  log.clock_ns = std::max(ClockAtEnd(*end), static_cast<uint64_t>(absl::ToUnixNanos(options.now)));
 
   SessionImages images;
-  const Loading loading{directory, options, keys, restorer, images};
+  const Loading loading{directory, options, log, restorer, images};
   absl::Status status = Load(loading, {Lengths()}, end->bytes, *end);
   // The order of arrival left gaps between long values. In the other order there are none.
   if (absl::IsResourceExhausted(status) && !index::IsVersionsUsedUp(status)) {

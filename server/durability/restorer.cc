@@ -43,9 +43,19 @@ void Restorer::Grow(index::Table& table) const {
   }
 }
 
-void Restorer::GrowFor(absl::string_view key, const index::SegmentDepths& depths) {
-  const LockedTable table = tables_.Lock(tables_.PartitionOf(key));
-  table->RestoreDepths(key, depths, kNow);
+void Restorer::GrowFor(const Item& item) {
+  const LockedTable table = tables_.Lock(tables_.PartitionOf(item.key.hash));
+  table->RestoreDepths(item.key.hash, item.depths, kNow);
+}
+
+void Restorer::GrowFor(uint64_t keys, uint64_t bytes) {
+  for (uint32_t partition = 0; partition < tables_.partitions(); ++partition) {
+    const LockedTable table = tables_.Lock(partition);
+    // A key takes no more memory than its entry takes of the file, or twice as much.
+    if (2 * bytes / tables_.partitions() > table->stats().region_bytes / 2) continue;
+    const auto depth = static_cast<uint8_t>(table->DepthOf(keys / tables_.partitions()));
+    table->RestoreDepths({}, {depth, depth}, kNow);
+  }
 }
 
 void Restorer::Restart() {
@@ -62,15 +72,10 @@ absl::Status Restorer::CheckStop() {
   return Fail(absl::CancelledError("loading was stopped; nothing on the disk was changed"));
 }
 
-void Restorer::Prefetch(absl::string_view key) const {
-  const index::KeyHash hash = tables_.HashOf(key);
-  tables_.Prefetch(tables_.PartitionOf(hash), hash);
-}
-
 absl::Status Restorer::Put(const Item& item) {
   if (failed_.load(std::memory_order_relaxed)) return error();
-  const index::KeyHash hash = tables_.HashOf(item.key);
-  LockedTable table = tables_.Lock(tables_.PartitionOf(hash));
+  LockedTable table = tables_.Lock(tables_.PartitionOf(item.key.hash));
+  table->RestoreDepths(item.key.hash, item.depths, kNow);
   index::WriteResult result =
       table->Restore(item.key, item.value, item.version, item.expiry_ns, kNow);
   for (bool more = true; more && absl::IsResourceExhausted(result.status);) {
@@ -82,13 +87,13 @@ absl::Status Restorer::Put(const Item& item) {
     // A hint adds kClockPerHint.
     for (uint32_t clock = index::kClockNew + index::kClockPerHint / 2;
          tables_.evicts() && clock < item.clock; clock += index::kClockPerHint) {
-      table->Touch(item.key);
+      table->Touch(item.key.key);
     }
     Grow(*table);
   }
   table.Release();
   if (absl::IsResourceExhausted(result.status) && !index::IsVersionsUsedUp(result.status))
-    return Fail(MemoryError(item.key.size() + item.value.size()));
+    return Fail(MemoryError(item.key.key.size() + item.value.size()));
   if (!result.status.ok()) return Fail(std::move(result.status));
   NoteVersion(item.version);
   items_.fetch_add(1, std::memory_order_relaxed);

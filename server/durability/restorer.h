@@ -24,18 +24,23 @@ class Restorer {
   Restorer(Tables& tables, const RecoveryOptions& options) : tables_(tables), options_(options) {}
 
   struct Item {
-    absl::string_view key;
+    index::HashedKey key;
     wal::Bytes value;
     uint64_t version = 0;
     uint64_t expiry_ns = 0;
-    uint8_t clock = 0;  // CLOCK counter, which is restored approximately
+    uint8_t clock = 0;            // CLOCK counter, which is restored approximately
+    index::SegmentDepths depths;  // of a checkpoint's item: as GrowFor
   };
   // Lets the index grow as far as a checkpoint's item says. These items come before all others.
   //
   // Otherwise the index grows only while much memory is free, or if a key is refused. At the end of
   // a full memory some segments were too full and could not split. Here they would split early, in
   // memory that other keys need.
-  void GrowFor(absl::string_view key, const index::SegmentDepths& depths);
+  void GrowFor(const Item& item);
+  // Lets the index grow as far as it will when so many keys are put, which have no order. Else their
+  // segments split with them, and read each key again. Does nothing if files of so many `bytes` may
+  // fill the memory: then every segment splits when it must.
+  void GrowFor(uint64_t keys, uint64_t bytes);
   // Before and after a reading of the checkpoint. At first one has begun.
   void BeginCheckpoint() { loads_checkpoint_.store(true, std::memory_order_relaxed); }
   void EndCheckpoint() { loads_checkpoint_.store(false, std::memory_order_relaxed); }
@@ -44,8 +49,12 @@ class Restorer {
   // NoteRead. REQUIRES: no other thread is here.
   void Restart();
 
-  // Prefetches the memory that Put reads first.
-  void Prefetch(absl::string_view key) const;
+  // Prefetches the memory that Put reads first. Returns the key's hash.
+  index::KeyHash Prefetch(absl::string_view key) const {
+    const index::KeyHash hash = tables_.HashOf(key);
+    tables_.Prefetch(tables_.PartitionOf(hash), hash);
+    return hash;
+  }
   // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.
   absl::Status Put(const Item& item);
   void NoteVersion(uint64_t version);

@@ -113,41 +113,54 @@ class PartReader {
   }
 
   absl::Status ReadItems(uint32_t count, Bytes body) {
-    for (; count > 0; --count) {
-      ItemHeader header;
-      if (body.size() < sizeof(header)) return Damage(offset_, "an item is cut off");
-      std::memcpy(&header, body.data(), sizeof(header));
-      const bool follows = header.flags == kValueFollows;
-      if (header.flags > kValueFollows || header.reserved != 0 || header.key_length == 0 ||
-          header.key_length > kKeyBytesMax || header.value_length > kValueBytesMax) {
-        return Damage(offset_, "an item has impossible lengths or flags");
+    while (count > 0) {
+      expected_.clear();
+      values_.clear();
+      for (; count > 0 && expected_.size() < kExpectedMax; --count) {
+        absl::Status status = ParseItem(count, body);
+        if (!status.ok()) return status;
       }
-      const uint64_t bytes =
-          sizeof(header) + header.key_length + (follows ? 0 : header.value_length);
-      if (header.length != RoundUp(bytes, kBlockAlignment) || body.size() < header.length ||
-          HasBits(body.subspan(bytes, header.length - bytes))) {
-        return Damage(offset_, "an item is not as long as its parts");
+      visitor_.Expect(expected_);
+      for (size_t i = 0; i < expected_.size(); ++i) {
+        absl::Status status = visitor_.OnItem(expected_[i], values_[i]);
+        if (!status.ok()) return status;
       }
-      if (follows && count != 1) return Damage(offset_, "an item's value does not follow it");
-      CheckpointItem item;
-      item.shard = header.shard;
-      item.lives = header.lives;
-      item.depth = header.depth;
-      item.depth_min = header.depth_min;
-      item.key = TextOf(body.subspan(sizeof(header), header.key_length));
-      item.value_length = header.value_length;
-      item.version = header.version;
-      item.expiry = header.expiry;
-      ++seen_.items;
-      seen_.bytes += item.key.size() + item.value_length;
-      if (follows) value_left_ = item.value_length;
-      absl::Status status = visitor_.OnItem(
-          item, follows ? Bytes()
-                        : body.subspan(sizeof(header) + header.key_length, header.value_length));
-      if (!status.ok()) return status;
-      body.remove_prefix(header.length);
     }
     return body.empty() ? absl::OkStatus() : Damage(offset_, "a block has more than its items");
+  }
+
+  // Takes an item from the front of `body`, of `count` that are left, to expected_ and values_.
+  absl::Status ParseItem(uint32_t count, Bytes& body) {
+    ItemHeader header;
+    if (body.size() < sizeof(header)) return Damage(offset_, "an item is cut off");
+    std::memcpy(&header, body.data(), sizeof(header));
+    const bool follows = header.flags == kValueFollows;
+    if (header.flags > kValueFollows || header.reserved != 0 || header.key_length == 0 ||
+        header.key_length > kKeyBytesMax || header.value_length > kValueBytesMax) {
+      return Damage(offset_, "an item has impossible lengths or flags");
+    }
+    const uint64_t bytes = sizeof(header) + header.key_length + (follows ? 0 : header.value_length);
+    if (header.length != RoundUp(bytes, kBlockAlignment) || body.size() < header.length ||
+        HasBits(body.subspan(bytes, header.length - bytes))) {
+      return Damage(offset_, "an item is not as long as its parts");
+    }
+    if (follows && count != 1) return Damage(offset_, "an item's value does not follow it");
+    CheckpointItem& item = expected_.emplace_back();
+    item.shard = header.shard;
+    item.lives = header.lives;
+    item.depth = header.depth;
+    item.depth_min = header.depth_min;
+    item.key = TextOf(body.subspan(sizeof(header), header.key_length));
+    item.value_length = header.value_length;
+    item.version = header.version;
+    item.expiry = header.expiry;
+    values_.push_back(
+        follows ? Bytes() : body.subspan(sizeof(header) + header.key_length, header.value_length));
+    ++seen_.items;
+    seen_.bytes += item.key.size() + item.value_length;
+    if (follows) value_left_ = item.value_length;
+    body.remove_prefix(header.length);
+    return absl::OkStatus();
   }
 
   absl::Status ReadSessions(uint32_t count, Bytes body) {
@@ -185,6 +198,8 @@ class PartReader {
     return absl::OkStatus();
   }
 
+  static constexpr size_t kExpectedMax = 32;
+
   const DataDirectory& directory_;
   const std::string name_;
   DirectReader reader_;
@@ -192,6 +207,8 @@ class PartReader {
   PartHeader header_;
   uint64_t offset_ = sizeof(PartHeader);
   uint64_t value_left_ = 0;
+  std::vector<CheckpointItem> expected_;  // of the present block
+  std::vector<Bytes> values_;             // theirs
   PartFooter seen_;
   PartFooter footer_;
   bool at_end_ = false;

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "server/wal/checkpoint_writer.h"
 #include "server/wal/data_directory.h"
 #include "server/wal/format/checkpoint_format.h"
@@ -20,6 +21,8 @@ namespace osprey::server::wal {
 class PartVisitor {
  public:
   virtual ~PartVisitor() = default;
+  // OnItem will bring these, one after the other: their memory can be prefetched.
+  virtual void Expect(absl::Span<const CheckpointItem> items) { (void)items; }
   // `value` is the whole value, or its first bytes: OnValue brings the others.
   virtual absl::Status OnItem(const CheckpointItem& item, Bytes value) = 0;
   virtual absl::Status OnValue(Bytes bytes) = 0;

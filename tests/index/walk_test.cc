@@ -161,7 +161,7 @@ TEST(WalkTest, RestoredDepthsMakeTheSameSegments) {
   uint64_t cursor = 0;
   do {
     cursor = f.table->Walk(cursor, 10000, [&](const WalkedKey& key) {
-      after.table->RestoreDepths(key.key, key.depths, absl::UnixEpoch());
+      after.table->RestoreDepths(HashKey(key.key, kTestSeed), key.depths, absl::UnixEpoch());
       const WriteResult result =
           after.table->Restore(key.key, key.value, key.version, 0, absl::UnixEpoch());
       EXPECT_TRUE(result.status.ok()) << result.status;
