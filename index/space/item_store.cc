@@ -43,22 +43,6 @@ void ItemStore::BeginAt(uint64_t offset, absl::string_view key, uint64_t value_l
   writer_.Store(offset + kDataOffset, BytesOf(key));
 }
 
-StoredItem ItemStore::At(uint64_t offset) const {
-  ItemHeader header;
-  std::memcpy(&header, writer_.Bytes(offset, sizeof(header)).data(), sizeof(header));
-  const ItemTag tag = ItemTag::Unpack(header.record.tag);
-  assert(tag.state == ItemState::kLive);
-  const ItemFields fields = ItemFields::Unpack(header);
-  StoredItem item;
-  item.bytes = ItemBytes(tag.key_length, fields.value_length);
-  const ByteSpan record = writer_.Bytes(offset, item.bytes);
-  item.key = {reinterpret_cast<const char*>(record.data() + kDataOffset), tag.key_length};
-  item.value = record.subspan(kDataOffset + tag.key_length, fields.value_length);
-  item.cas_version = fields.cas_version;
-  item.expiry_ns = fields.expiry_ns;
-  return item;
-}
-
 // Header and the key's first bytes, which may lie in the next cache line.
 void ItemStore::Prefetch(uint64_t offset) const {
   const std::byte* const header = writer_.Bytes(offset, sizeof(ItemHeader)).data();
@@ -217,11 +201,6 @@ void ItemStore::Kill(uint64_t offset) {
         HeaderWith(writer_.NextRecordVersion(offset), ItemTag{0, ItemState::kDead}.Pack(),
                    {0, writer_.cas_version(), 0}),
         absl::MakeSpan(item));
-}
-
-uint64_t ItemStore::SlotOf(uint64_t offset, uint32_t fingerprint) const {
-  const StoredItem item = At(offset);
-  return Slot{offset, LengthClassOf(item.bytes), fingerprint, item.expiry_ns != 0}.Pack();
 }
 
 }  // namespace osprey::index

@@ -110,8 +110,22 @@ class ItemStore {
   // Frees an item that was never sealed.
   void Discard(uint64_t offset) { space_.Release(offset); }
 
-  // REQUIRES: begun and not killed.
-  StoredItem At(uint64_t offset) const;
+  // REQUIRES: begun and not killed. In line, since most callers use few members.
+  StoredItem At(uint64_t offset) const {
+    ItemHeader header;
+    std::memcpy(&header, writer_.Bytes(offset, sizeof(header)).data(), sizeof(header));
+    const ItemTag tag = ItemTag::Unpack(header.record.tag);
+    assert(tag.state == ItemState::kLive);
+    const ItemFields fields = ItemFields::Unpack(header);
+    StoredItem item;
+    item.bytes = ItemBytes(tag.key_length, fields.value_length);
+    const ByteSpan record = writer_.Bytes(offset, item.bytes);
+    item.key = {reinterpret_cast<const char*>(record.data() + sizeof(ItemHeader)), tag.key_length};
+    item.value = record.subspan(sizeof(ItemHeader) + tag.key_length, fields.value_length);
+    item.cas_version = fields.cas_version;
+    item.expiry_ns = fields.expiry_ns;
+    return item;
+  }
   // Only the length of that item's value.
   uint64_t ValueLengthAt(uint64_t offset) const {
     return writer_.Word(offset + offsetof(ItemHeader, length_word)) & 0xffffffff;
@@ -127,7 +141,10 @@ class ItemStore {
   // Prefetches the memory that At reads.
   void Prefetch(uint64_t offset) const;
   // The slot that leads to the item.
-  uint64_t SlotOf(uint64_t offset, uint32_t fingerprint) const;
+  uint64_t SlotOf(uint64_t offset, uint32_t fingerprint) const {
+    const StoredItem item = At(offset);
+    return Slot{offset, LengthClassOf(item.bytes), fingerprint, item.expiry_ns != 0}.Pack();
+  }
 
   ItemSpace& space() { return space_; }
   const ItemSpace& space() const { return space_; }

@@ -51,7 +51,10 @@ class LogKeys {
   // Prefetches what they read next, if the key is there. For use when the first memory has arrived.
   void PrefetchLast(const Digest& digest) const {
     const uint64_t slot = slots_[SlotOf(digest)];
-    if (slot >> kNumberBits == TagOf(digest) && slot != 0) __builtin_prefetch(&RecordOf(slot));
+    if (slot == 0 || slot >> kNumberBits != TagOf(digest)) return;
+    const Record& record = RecordOf(slot);
+    __builtin_prefetch(&record.digest);
+    __builtin_prefetch(&record.last.expiry_ns);  // it may lie in the next cache line
   }
 
  private:

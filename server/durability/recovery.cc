@@ -60,7 +60,6 @@ struct Lengths {
 
 absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecord& record,
                         const wal::Entry& entry) {
-  const std::string name = wal::SegmentName(record.place.segment);
   switch (entry.kind) {
     case wal::EntryKind::kPut:
     case wal::EntryKind::kDelete:
@@ -70,7 +69,8 @@ absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecor
     case wal::EntryKind::kFlushBound: {
       const std::string wrong = WhyImpossible(entry);
       if (wrong.empty()) return absl::OkStatus();
-      return wal::DamageError(directory.files(), name, record.place.offset, wrong);
+      return wal::DamageError(directory.files(), wal::SegmentName(record.place.segment),
+                              record.place.offset, wrong);
     }
     case wal::EntryKind::kExtend:
     case wal::EntryKind::kTerm:
@@ -78,10 +78,10 @@ absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecor
     case wal::EntryKind::kTimeMark:
       break;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(directory.files().PathOf(name), ", offset ", record.place.offset,
-                   ": an entry of kind ", static_cast<int>(entry.kind),
-                   ", which this version never writes; start the version that wrote it"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      directory.files().PathOf(wal::SegmentName(record.place.segment)), ", offset ",
+      record.place.offset, ": an entry of kind ", static_cast<int>(entry.kind),
+      ", which this version never writes; start the version that wrote it"));
 }
 
 // --- Pass 1 ------------------------------------------------------------------
@@ -110,6 +110,7 @@ class KeyCollector final : public wal::ReplayVisitor {
   }
   // After the last group.
   void Finish() {
+    for (const Change& change : changes_) log_.keys.PrefetchLast(change.digest);
     for (const Change& change : changes_) {
       switch (change.kind) {
         case wal::EntryKind::kPut:
@@ -194,14 +195,15 @@ class PartLoader final : public wal::PartVisitor {
   void Expect(absl::Span<const wal::CheckpointItem> items) override {
     expected_.resize(items.size());
     next_ = 0;
-    for (size_t i = 0; i < items.size(); ++i) {
-      expected_[i].hash = restorer_.Prefetch(items[i].key);
-      if (log_.keys.size() == 0) continue;
+    const bool is_logged = log_.keys.size() > 0;
+    for (size_t i = 0; i < items.size() && is_logged; ++i) {
       expected_[i].digest = log_.keys.DigestOf(items[i].key);
       log_.keys.Prefetch(expected_[i].digest);
     }
-    if (log_.keys.size() == 0) return;
-    for (const Expected& one : expected_) log_.keys.PrefetchLast(one.digest);
+    for (size_t i = 0; i < items.size(); ++i) {
+      expected_[i].hash = restorer_.Prefetch(items[i].key);
+      if (is_logged) log_.keys.PrefetchLast(expected_[i].digest);
+    }
   }
 
   absl::Status OnItem(const wal::CheckpointItem& item, wal::Bytes value) override {

@@ -75,7 +75,7 @@ absl::Status Restorer::CheckStop() {
 absl::Status Restorer::Put(const Item& item) {
   if (failed_.load(std::memory_order_relaxed)) return error();
   LockedTable table = tables_.Lock(tables_.PartitionOf(item.key.hash));
-  table->RestoreDepths(item.key.hash, item.depths, kNow);
+  if (item.depths.own > 0) table->RestoreDepths(item.key.hash, item.depths, kNow);
   index::WriteResult result =
       table->Restore(item.key, item.value, item.version, item.expiry_ns, kNow);
   for (bool more = true; more && absl::IsResourceExhausted(result.status);) {

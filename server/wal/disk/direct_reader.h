@@ -27,7 +27,7 @@ class DirectReader {
       const uint64_t begin = RoundDown(offset, kDirectAlignment);
       const uint64_t bytes =
           std::max(RoundUp(offset + length - begin, kDirectAlignment), ahead_bytes_);
-      ahead_bytes_ = std::min(8 * ahead_bytes_, kAheadBytesMax);
+      ahead_bytes_ = kAheadBytesMax;
       if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
       buffer_length_ = 0;
       const absl::StatusOr<uint64_t> got = file_->ReadPastCache(begin, buffer_.span());
@@ -41,7 +41,8 @@ class DirectReader {
   }
 
  private:
-  static constexpr uint64_t kAheadBytesMax = 4 << 20;
+  // Disks are no faster with more. And new memory costs more than the reading.
+  static constexpr uint64_t kAheadBytesMax = 1 << 20;
 
   const std::unique_ptr<File> file_;
   uint64_t ahead_bytes_ = 32 << 10;
