@@ -78,10 +78,10 @@ absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecor
     case wal::EntryKind::kTimeMark:
       break;
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      directory.files().PathOf(wal::SegmentName(record.place.segment)), ", offset ",
-      record.place.offset, ": an entry of kind ", static_cast<int>(entry.kind),
-      ", which this version never writes; start the version that wrote it"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(directory.files().PathOf(wal::SegmentName(record.place.segment)), ", offset ",
+                   record.place.offset, ": an entry of kind ", static_cast<int>(entry.kind),
+                   ", which this version never writes; start the version that wrote it"));
 }
 
 // --- Pass 1 ------------------------------------------------------------------
