@@ -147,6 +147,22 @@ TEST(WalkTest, GivesClockCounters) {
   EXPECT_GT(clocks["hot"], clocks["cold"]);
 }
 
+// Of values with one word in the index each, so that no key takes more.
+TEST(WalkTest, KeysMakeSegmentsAsDeepAsForeseen) {
+  WalkFixture f(64 << 20);
+  uint32_t foreseen = 0;
+  for (uint64_t i = 0; i < 120000; ++i) {
+    f.Put(WalkKey(i), 100);
+    f.Grow();
+    if (f.table->DepthOf(i) == foreseen) continue;
+    foreseen = f.table->DepthOf(i);
+    uint32_t shallowest = 0;
+    (void)f.table->Walk(0, 1, [&](const WalkedKey& key) { shallowest = key.depths.shallowest; });
+    EXPECT_GE(shallowest, foreseen) << i;
+  }
+  EXPECT_EQ(foreseen, 6);
+}
+
 // Segments differ in depth by a few levels at most, so without the depths keys in this order meet
 // segments that may not split yet.
 TEST(WalkTest, RestoredDepthsMakeTheSameSegments) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,8 +26,18 @@ using ::testing::HasSubstr;
 
 class KeepingPart final : public PartVisitor {
  public:
+  void Expect(absl::Span<const CheckpointItem> coming) override {
+    EXPECT_TRUE(expected_.empty());
+    for (const CheckpointItem& item : coming) expected_.emplace_back(item.key);
+  }
   absl::Status OnItem(const CheckpointItem& item, Bytes value) override {
     last_ = std::string(item.key);
+    // Each item was announced, in this order.
+    EXPECT_FALSE(expected_.empty());
+    if (!expected_.empty()) {
+      EXPECT_EQ(expected_.front(), last_);
+      expected_.pop_front();
+    }
     items[last_] = std::string(TextOf(value));
     versions[last_] = item.version;
     return absl::OkStatus();
@@ -51,6 +62,7 @@ class KeepingPart final : public PartVisitor {
 
  private:
   std::string last_;
+  std::deque<std::string> expected_;
 };
 
 class WalCheckpointTest : public WalFixture {
