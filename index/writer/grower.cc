@@ -91,12 +91,12 @@ bool Grower::Deepen(uint32_t hash_bits, absl::Time now) {
   return Split(hash_bits, entry, now);
 }
 
-// Each key takes a word, or more. Segments do not split at the same time, but with a little more than
-// enough keys for each all have split.
-uint32_t Grower::DepthOf(uint64_t keys) const {
-  const uint64_t enough = Segments::Words(1) * keys_.options.split_percent / 95;
+// Each key takes a word, or more. The keys of a segment vary, so with the mean just above its words some
+// have not split: a twentieth more is enough for all.
+uint32_t Grower::DepthOf(uint64_t keys) {
+  constexpr uint64_t kEnough = Segments::Words(1) * 100 / 95;
   uint32_t depth = 0;
-  while (depth < kDirectoryDepthMax && keys > enough << depth) ++depth;
+  while (depth < kDirectoryDepthMax && keys > kEnough << depth) ++depth;
   return depth;
 }
 

@@ -29,7 +29,7 @@ class Grower {
   // As Table::GrowStep. True if there is more to do now.
   bool Step(absl::Time now);
   // As Table::DepthOf.
-  uint32_t DepthOf(uint64_t keys) const;
+  static uint32_t DepthOf(uint64_t keys);
   // As Table::RestoreDepths.
   void GrowTo(KeyHash hash, const SegmentDepths& depths, absl::Time now);
 

@@ -155,7 +155,7 @@ class alignas(128) Table {
     return Restore(keys_.Hashed(key), value, version, expiry_ns, now);
   }
   // The depth that every segment has, at least, once so many keys were put.
-  uint32_t DepthOf(uint64_t keys) const { return grower_.DepthOf(keys); }
+  static uint32_t DepthOf(uint64_t keys) { return Grower::DepthOf(keys); }
   // Lets the index grow to what it was where a key of that hash is, or until memory is full. Keys that are
   // restored in the order of a walk need that before each.
   void RestoreDepths(KeyHash hash, const SegmentDepths& depths, absl::Time now) {

@@ -49,11 +49,11 @@ void Restorer::GrowFor(const Item& item) {
 }
 
 void Restorer::GrowFor(uint64_t keys, uint64_t bytes) {
+  const auto depth = static_cast<uint8_t>(index::Table::DepthOf(keys / tables_.partitions()));
   for (uint32_t partition = 0; partition < tables_.partitions(); ++partition) {
     const LockedTable table = tables_.Lock(partition);
     // A key takes no more memory than its entry takes of the file, or twice as much.
     if (2 * bytes / tables_.partitions() > table->stats().region_bytes / 2) continue;
-    const auto depth = static_cast<uint8_t>(table->DepthOf(keys / tables_.partitions()));
     table->RestoreDepths({}, {depth, depth}, kNow);
   }
 }

@@ -154,8 +154,8 @@ TEST(WalkTest, KeysMakeSegmentsAsDeepAsForeseen) {
   for (uint64_t i = 0; i < 120000; ++i) {
     f.Put(WalkKey(i), 100);
     f.Grow();
-    if (f.table->DepthOf(i) == foreseen) continue;
-    foreseen = f.table->DepthOf(i);
+    if (Table::DepthOf(i) == foreseen) continue;
+    foreseen = Table::DepthOf(i);
     uint32_t shallowest = 0;
     (void)f.table->Walk(0, 1, [&](const WalkedKey& key) { shallowest = key.depths.shallowest; });
     EXPECT_GE(shallowest, foreseen) << i;

@@ -11,7 +11,7 @@
 namespace osprey::server {
 namespace {
 
-TEST(LogKeysTest, KeepsTheLastEntryOfEachKeyWhileItGrows) {
+TEST(LogKeysTest, KeepsTheLastEntryOfEachKey) {
   LogKeys keys(5);
   std::unordered_map<std::string, uint64_t> model;
   SplitMix64 random(1);
@@ -36,7 +36,7 @@ TEST(LogKeysTest, KeepsTheLastEntryOfEachKeyWhileItGrows) {
 }
 
 // A slot has a part of the digest, and the record all of it.
-TEST(LogKeysTest, TellsKeysApartWhoseDigestsDifferInOneBit) {
+TEST(LogKeysTest, DigestsThatDifferInOneBitAreOtherKeys) {
   LogKeys keys(5);
   const LogKeys::Digest first{77, 88};
   keys.FindOrAdd(first).first.entry = 1;
