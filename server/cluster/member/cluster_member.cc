@@ -12,6 +12,8 @@ namespace {
 
 // After a swap that did not happen.
 constexpr absl::Duration kSwapPause() { return absl::Milliseconds(20); }
+// Between looks at the cluster's own record, which nothing changes.
+constexpr absl::Duration kClusterInterval() { return absl::Seconds(10); }
 
 bool IsAnswer(const TransactionResult& result) {
   return result.outcome == TransactionOutcome::kApplied ||
@@ -86,6 +88,14 @@ bool ClusterMember::CheckHeader(const StoreHeader& header, int64_t before) {
   return is_ok;
 }
 
+// An operator may have deleted the cluster, and created another one of its name.
+void ClusterMember::CheckCluster(const RangeAnswer& answer) {
+  if (answer.keys.empty()) return;
+  const absl::StatusOr<ClusterRecord> record = DecodeClusterRecord(answer.keys[0].value);
+  const absl::Status status = record.ok() ? identity_.CheckCluster(record->id) : record.status();
+  if (!status.ok()) Log(status.message());
+}
+
 // --- Calls to the store --------------------------------------------------------
 
 // Whether something waits for the end of this server's right: another member's promotion, or its primary's
@@ -144,6 +154,9 @@ std::optional<StoreCall> ClusterMember::NextCall(absl::Time now) {
   } else if (now >= shards_due_) {
     call.range = watch_.ShardsRange();
     shards_due_ = now + options_.read_interval;
+  } else if (now >= cluster_due_) {
+    call.range = {options_.keys.Cluster()};
+    cluster_due_ = now + kClusterInterval();
   } else if ((transaction = NextRemoval(now)).has_value() ||
              (now < right_until() && now >= swaps_due_ &&
               (transaction = NextSwaps(now)).has_value())) {
@@ -151,6 +164,7 @@ std::optional<StoreCall> ClusterMember::NextCall(absl::Time now) {
   } else {
     return std::nullopt;
   }
+  if (cluster_due_ == absl::InfiniteFuture()) cluster_due_ = now + kClusterInterval();
   call_ = call;
   return call;
 }
@@ -159,6 +173,7 @@ void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Ti
   const StoreCall call = *std::exchange(call_, std::nullopt);
   LogChange(answer.status(), read_error_);
   if (!answer.ok() || !CheckHeader(answer->header, call.revision_before)) return;
+  if (call.range->key == options_.keys.Cluster()) return CheckCluster(*answer);
   const bool is_of_servers = call.range->key == options_.keys.Servers();
   const WatchNews news =
       is_of_servers ? watch_.TakeServers(*answer) : watch_.TakeShards(*call.range, *answer);

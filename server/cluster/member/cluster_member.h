@@ -117,6 +117,7 @@ class ClusterMember {
  private:
   void BeginIncarnation();
   bool CheckHeader(const StoreHeader& header, int64_t before);
+  void CheckCluster(const RangeAnswer& answer);
   std::optional<Transaction> NextRemoval(absl::Time now);
   bool IsAwaited(absl::string_view server) const;
   std::optional<Transaction> NextSwaps(absl::Time now);
@@ -144,6 +145,7 @@ class ClusterMember {
   absl::Time servers_due_ = absl::InfinitePast();
   absl::Time shards_due_ = absl::InfinitePast();
   absl::Time swaps_due_ = absl::InfinitePast();
+  absl::Time cluster_due_ = absl::InfiniteFuture();  // counted from the first call
 };
 
 }  // namespace osprey

@@ -173,6 +173,21 @@ TEST_F(ClusterMemberTest, AnotherStoreEndsTheRight) {
   EXPECT_FALSE(At(0).NextCall(now_ + absl::Seconds(9)).has_value());
 }
 
+// One whose name was given to another cluster meanwhile.
+TEST_F(ClusterMemberTest, AnotherClusterOfTheNameEndsTheRight) {
+  Begin(0);
+  RunFor(absl::Seconds(15));
+  ASSERT_TRUE(At(0).Serves(0, now_));
+  ++cluster_.id;
+  Transaction replacement;
+  replacement.operations = {StoreOperation::Put(keys_.Cluster(), EncodeClusterRecord(cluster_))};
+  store_.Execute(replacement);
+  RunFor(absl::Seconds(11));
+  EXPECT_FALSE(At(0).store_status().ok());
+  EXPECT_EQ(log_.back(), At(0).store_status().message());
+  EXPECT_FALSE(At(0).Serves(0, now_));
+}
+
 TEST_F(ClusterMemberTest, ASwapByAnotherStoreSaysNothing) {
   Begin(0);
   Renew(0);
