@@ -52,6 +52,10 @@ class Process:
     def pid(self):
         return self._child.pid
 
+    def wait(self, seconds_max):
+        """Until it has ended by itself."""
+        self._child.wait(seconds_max)
+
     def cpu_seconds(self):
         """What it has used so far, in user mode and in the kernel."""
         with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
