@@ -3,8 +3,6 @@
 #include <cassert>
 #include <chrono>
 
-#include "server/wal/format/entries.h"
-
 namespace osprey::server {
 namespace {
 
@@ -40,17 +38,23 @@ void ReplicatedWrites::Add(std::string body, uint64_t entries) {
 }
 
 void ReplicatedWrites::SessionBegun(uint64_t session) {
-  DecideSession(SessionBody(wal::EntryKind::kSessionBegin, session));
+  DecideSession({wal::EntryKind::kSessionBegin, session});
 }
 
 void ReplicatedWrites::SessionEnded(uint64_t session) {
-  DecideSession(SessionBody(wal::EntryKind::kSessionEnd, session));
+  DecideSession({wal::EntryKind::kSessionEnd, session});
 }
 
-void ReplicatedWrites::DecideSession(std::string body) {
+// One that began and ended while writes were refused leaves nothing: there are as many of these as clients
+// come.
+void ReplicatedWrites::DecideSession(const SessionChange& change) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (refusal_.ok()) return Add(std::move(body), 1);
-  if (error_.ok()) deferred_.push_back(std::move(body));
+  if (refusal_.ok()) return Add(change);
+  if (!error_.ok()) return;
+  // (A session begins once, so only its end finds it here.)
+  const size_t begun = std::erase_if(
+      deferred_, [&](const SessionChange& other) { return other.session == change.session; });
+  if (begun == 0) deferred_.push_back(change);
 }
 
 void ReplicatedWrites::Begin() {
@@ -91,7 +95,7 @@ void ReplicatedWrites::RefuseWith(const absl::Status& why) {
     refusal_ = why;
     // Before any write of theirs.
     if (why.ok()) {
-      for (std::string& body : std::exchange(deferred_, {})) Add(std::move(body), 1);
+      for (const SessionChange& change : std::exchange(deferred_, {})) Add(change);
     }
   }
   RefuseWrites(!why.ok());

@@ -28,6 +28,7 @@
 #include "server/cluster/table/replicated_changes.h"
 #include "server/cluster/table/time_marks.h"
 #include "server/requests/write_log.h"
+#include "server/wal/format/entries.h"
 
 namespace osprey::server {
 
@@ -83,8 +84,13 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
 
  private:
   absl::Status Refusal() const override;
-  void DecideSession(std::string body);
+  struct SessionChange {
+    wal::EntryKind kind = wal::EntryKind::kSessionBegin;
+    uint64_t session = 0;
+  };
+  void DecideSession(const SessionChange& change);
   void Add(std::string body, uint64_t entries);
+  void Add(const SessionChange& change) { Add(SessionBody(change.kind, change.session), 1); }
 
   const std::function<void()> wake_;
   std::atomic<uint64_t> decided_{0};  // is raised under mutex_
@@ -96,7 +102,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   uint64_t committed_ = 0;
   absl::Status error_ = absl::UnavailableError("this server is not the primary");
   absl::Status refusal_;
-  std::vector<std::string> deferred_;  // sessions that begin or end while writes are refused
+  std::vector<SessionChange> deferred_;  // while writes are refused
 };
 
 }  // namespace osprey::server

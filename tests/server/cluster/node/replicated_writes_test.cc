@@ -184,6 +184,20 @@ TEST_F(ReplicatedWritesTest, SessionsAreDecidedOnceWritesMayBe) {
   EXPECT_EQ(groups[1].body, "its write");
 }
 
+TEST_F(ReplicatedWritesTest, ASessionThatBeganAndEndedMeanwhileIsNotDecided) {
+  writes_.Begin();
+  writes_.SessionBegun(4);
+  writes_.RefuseWith(absl::UnavailableError("too few servers"));
+  writes_.SessionBegun(5);
+  writes_.SessionEnded(4);
+  writes_.SessionEnded(5);
+  writes_.RefuseWith(absl::OkStatus());
+  const std::vector<ReplicatedWrites::Group> groups = writes_.TakeDecided();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].body, SessionBody(wal::EntryKind::kSessionBegin, 4));
+  EXPECT_EQ(groups[1].body, SessionBody(wal::EntryKind::kSessionEnd, 4));
+}
+
 TEST_F(ReplicatedWritesTest, SessionsOfAPrimaryThatHasEndedAreNotDecidedLater) {
   writes_.Begin();
   writes_.RefuseWith(absl::UnavailableError("too few servers"));
