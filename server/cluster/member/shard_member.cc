@@ -96,9 +96,9 @@ void ShardMember::TakeRecord(absl::Time now) {
   if (record.is_initial()) return;
   const ShardPlaces places = PlacesOf(record);
   const bool stays_primary = places.term == replica_.term() && places.primary == replica_.self();
-  if (replica_.role() == ShardReplica::Role::kPrimary && places.term >= replica_.term() &&
-      !stays_primary)
-    EndPrimary();
+  const bool ends_primary = replica_.role() == ShardReplica::Role::kPrimary &&
+                            places.term >= replica_.term() && !stays_primary;
+  if (ends_primary) EndPrimary();
   if (before_.has_value() && record.Has(self_)) {
     replica_.Rename(name(), places);
     before_.reset();
@@ -109,12 +109,27 @@ void ShardMember::TakeRecord(absl::Time now) {
   const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
   // One that was to adopt the shard, and came too late, has a name and no replica.
   if (!has_replica && (had_replica || (self_.life != 0 && !asks_))) LeaveShard();
+  if (ends_primary && has_replica) TellOfTerm(places);
   if (replica_.term() != term_before) {
     ForgetJoiner();
     hand_over_.reset();
     term_since_ = now;
   }
   Count(now);
+}
+
+// Others read the record at intervals. One that has handed over need not have them wait for that.
+void ShardMember::TellOfTerm(const ShardPlaces& places) {
+  for (const ReplicaName& member : places.in_sync) {
+    if (member == replica_.self()) continue;
+    Ack ack;
+    ack.shard = shard_;
+    ack.code = AckCode::kUnknownTerm;
+    ack.term = places.term;
+    ack.from = replica_.self();
+    ack.to = member;
+    sender_.Send(member.incarnation, PeerMessageKind::kAck, EncodeAck(ack));
+  }
 }
 
 void ShardMember::EndPrimary() {
@@ -316,6 +331,8 @@ void ShardMember::NoteFull(const absl::Status& why, absl::Time now) {
 }
 
 void ShardMember::TakeAck(const Ack& ack, absl::Time now) {
+  if (ack.code == AckCode::kUnknownTerm && ack.term > tracker_.shard().record.term)
+    wants_read_ = true;
   ShardPrimary* primary = replica_.primary();
   if (primary == nullptr) return;
   if (const auto heard = heard_.find(ack.from); heard != heard_.end()) heard->second = now;

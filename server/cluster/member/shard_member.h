@@ -143,6 +143,7 @@ class ShardMember {
   void TakeRecord(absl::Time now);
   void Count(absl::Time now);
   void EndPrimary();
+  void TellOfTerm(const ShardPlaces& places);
   void LeaveShard();
   void NoteFull(const absl::Status& why, absl::Time now);
   std::vector<ReplicaName> CountedNames() const;

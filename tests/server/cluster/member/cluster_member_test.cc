@@ -243,6 +243,23 @@ TEST_F(ClusterMemberTest, AMessageOfNoneOfItsKindsIsRefused) {
   EXPECT_TRUE(nodes_[0].sent.empty());
 }
 
+TEST_F(ClusterMemberTest, ASuccessorReadsTheRecordAsSoonAsItIsOne) {
+  for (int i = 0; i < 3; ++i) Begin(i);
+  RunFor(absl::Seconds(3));
+  ASSERT_EQ(ShardAt(0).record().record.in_sync.size(), 3u);
+  for (int turn = 0; turn < 20; ++turn) {
+    ASSERT_TRUE(ShardAt(0).serves());
+    ShardAt(0).HandOverTo("b", now_);
+    while (ShardAt(0).record().record.primary != "b") RunFor(kStep());
+    const absl::Time began = now_;
+    while (!ShardAt(1).serves()) RunFor(kStep());
+    EXPECT_LE(now_ - began, absl::Milliseconds(100)) << turn;
+    ShardAt(1).HandOverTo("a", now_);
+    while (!ShardAt(0).serves()) RunFor(kStep());
+    RunFor(absl::Milliseconds(110));
+  }
+}
+
 TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {
   for (int i = 0; i < 3; ++i) Begin(i);
   RunFor(absl::Seconds(3));
