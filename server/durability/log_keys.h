@@ -5,7 +5,7 @@
 //     │
 //   records   by number, in the order in which the keys came
 //
-// A key that is new costs one access to memory in no order, and each of these can be prefetched.
+// A new key costs one access to a random place in memory, which can be prefetched.
 //
 // Thread rule: one thread changes it; several may read it if none does.
 

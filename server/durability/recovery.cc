@@ -108,8 +108,8 @@ class KeyCollector final : public wal::ReplayVisitor {
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
   }
-  // After the last group.
-  void Finish() {
+  // Notes the changes that Add has gathered. Also after the last group.
+  void NoteGathered() {
     for (const Change& change : changes_) log_.keys.PrefetchLast(change.digest);
     for (const Change& change : changes_) {
       switch (change.kind) {
@@ -143,7 +143,7 @@ class KeyCollector final : public wal::ReplayVisitor {
   // Changes are noted many at a time, so that they wait for memory together.
   void Add(const wal::Entry& entry, uint64_t number, bool is_absorbed) {
     constexpr size_t kChangesMax = 64;
-    if (changes_.size() == kChangesMax) Finish();
+    if (changes_.size() == kChangesMax) NoteGathered();
     const LogKeys::Digest digest = log_.keys.DigestOf(entry.key);
     log_.keys.Prefetch(digest);
     changes_.push_back({entry.kind, is_absorbed, digest, number, entry.version, entry.expiry});
@@ -266,6 +266,11 @@ class PartLoader final : public wal::PartVisitor {
   }
 
  private:
+  struct Expected {
+    index::KeyHash hash;
+    LogKeys::Digest digest;
+  };
+
   std::string Name() const { return wal::PartName(directory_.current().header.checkpoint, part_); }
   // Of a block whose checksum is right.
   absl::Status Damage(absl::string_view why) const {
@@ -279,11 +284,6 @@ class PartLoader final : public wal::PartVisitor {
   }
 
   const wal::DataDirectory& directory_;
-  struct Expected {
-    index::KeyHash hash;
-    LogKeys::Digest digest;
-  };
-
   const uint32_t part_;
   const LogContent& log_;
   const Lengths lengths_;
@@ -456,7 +456,7 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   KeyCollector collector(directory, restorer, log);
   absl::StatusOr<wal::LogEnd> end = wal::Replay(directory, collector);
   if (!end.ok()) return end.status();
-  collector.Finish();
+  collector.NoteGathered();
   log.clock_ns = std::max(ClockAtEnd(*end), static_cast<uint64_t>(absl::ToUnixNanos(options.now)));
 
   SessionImages images;

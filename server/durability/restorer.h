@@ -37,7 +37,7 @@ class Restorer {
   // a full memory some segments were too full and could not split. Here they would split early, in
   // memory that other keys need.
   void GrowFor(const Item& item);
-  // Lets the index grow as far as it will when so many keys are put, which have no order. Else their
+  // Lets the index grow as far as it will when so many keys are put, which have no order. *Else* their
   // segments split with them, and read each key again. Does nothing if files of so many `bytes` may
   // fill the memory: then every segment splits when it must.
   void GrowFor(uint64_t keys, uint64_t bytes);
