@@ -42,12 +42,20 @@ durable_quickstart_succeeds() {
   grep -q 'killed during the PUTs ' "$scratch/durable" && grep -q ' 0 values differ, 0 are missing' "$scratch/durable"
 }
 
+cluster_quickstart_succeeds() {
+  tools/quickstart --lab --cluster > "$scratch/cluster" || { cat "$scratch/cluster"; return 1; }
+  grep -q 'killed in the PUTs ' "$scratch/cluster" && grep -q 'frozen in the GETs ' "$scratch/cluster" &&
+    grep -q ' 0 values differ, 0 are missing' "$scratch/cluster"
+}
+
 reads_per_get_are_few() {
   awk -v most=2.05 '/READs per GET/ { found = 1; if ($4 > most) exit 1 } END { exit !found }' "$scratch/out"
 }
 
 usage_is_status_two() {
   tools/quickstart --bogus > "$scratch/usage" 2>&1
+  [[ $? -eq 2 ]] && grep -q '^usage: ' "$scratch/usage" || return
+  tools/quickstart --durable --cluster > "$scratch/usage" 2>&1
   [[ $? -eq 2 ]] && grep -q '^usage: ' "$scratch/usage"
 }
 
@@ -76,5 +84,7 @@ check "every byte is equal" says ' 0 values differ, 0 are missing'
 check "the server handled no request during the GETs" says ' 0 requests, '
 check "a GET takes at most 2.05 READs" reads_per_get_are_few
 check "quickstart --durable succeeds, with the server killed twice" durable_quickstart_succeeds
+# Some two minutes.
+[[ -z ${OSPREY_TEST_LONG:-} ]] || check "quickstart --cluster succeeds, with a server killed and one frozen" cluster_quickstart_succeeds
 check "the three commands work as printed" commands_work
 exit $failed
