@@ -93,7 +93,7 @@ void ClusterMember::CheckCluster(const RangeAnswer& answer) {
   if (answer.keys.empty()) return;
   const absl::StatusOr<ClusterRecord> record = DecodeClusterRecord(answer.keys[0].value);
   const absl::Status status = record.ok() ? identity_.CheckCluster(record->id) : record.status();
-  if (!status.ok()) Log(status.message());
+  LogChange(status, cluster_error_);
 }
 
 // --- Calls to the store --------------------------------------------------------

@@ -136,7 +136,7 @@ class ClusterMember {
   absl::Time next_renewal_ = absl::InfinitePast();
   int64_t renewal_revision_ = 0;  // of the identity, when the renewal was made
 
-  std::string renewal_error_, read_error_;  // that were logged, and last
+  std::string renewal_error_, read_error_, cluster_error_;  // that were logged, and last
 
   std::map<std::string, PeerWatch> peers_;
   std::optional<StoreCall> call_;  // under way

@@ -45,8 +45,8 @@ void ReplicatedWrites::SessionEnded(uint64_t session) {
   DecideSession({wal::EntryKind::kSessionEnd, session});
 }
 
-// One that began and ended while writes were refused leaves nothing: there are as many of these as clients
-// come.
+// A session that began and ended while writes were refused leaves nothing. *Else* what clients leave has no
+// bound.
 void ReplicatedWrites::DecideSession(const SessionChange& change) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (refusal_.ok()) return Add(change);

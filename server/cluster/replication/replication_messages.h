@@ -42,8 +42,10 @@ struct Append {
 
 enum class AckCode : uint32_t {
   kConfirmed = 0,
-  kLowerTerm = 1,     // the sender of the append is not primary any more; `term` says the later one
-  kUnknownTerm = 2,   // the backup has not read the shard's record of that term; again later
+  kLowerTerm = 1,  // the sender of the append is not primary any more; `term` says the later one
+  // The backup has not read the shard's record of that term; again later. Of a server that has handed over:
+  // that term has begun.
+  kUnknownTerm = 2,
   kOtherReplica = 3,  // the append is for a replica that this server does not have (any more)
   kGap = 4,           // groups are missing before those; `confirmed` says where to go on
   kNoRoom = 5,        // the backup cannot hold the group, and has to be dropped

@@ -173,7 +173,7 @@ TEST_F(ReplicatedWritesTest, SessionsAreDecidedOnceWritesMayBe) {
   writes_.Begin();
   writes_.RefuseWith(absl::UnavailableError("too few servers"));
   writes_.SessionBegun(5);
-  EXPECT_EQ(writes_.decided(), 0u);
+  ASSERT_EQ(writes_.decided(), 0u);
   EXPECT_EQ(writes_.Commit(), absl::OkStatus());
   writes_.RefuseWith(absl::OkStatus());
   EXPECT_EQ(wakes_, 1);
