@@ -25,7 +25,7 @@ class RestorerTest : public testing::Test {
   index::RegionMemory memory_{kMemoryBytes};
   const std::unique_ptr<Tables> tables_ =
       Tables::Create(memory_.span(), /*partitions=*/2, Options()).value();
-  const RecoveryOptions options_;
+  const RecoveryOptions options_{};
   Restorer restorer_{*tables_, options_};
 };
 
