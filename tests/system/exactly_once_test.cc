@@ -250,7 +250,7 @@ TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhenConnectionsBreakAgainAndAgain
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::minstd_rand random(seed);
   // Over verbs a round takes a second on a busy machine.
-  const int rounds = InLab() ? 50 : 100;
+  const int rounds = InLab() ? 20 : 100;
   for (int round = 0; round < rounds; ++round) {
     StartClient();
     breaker_ = {};

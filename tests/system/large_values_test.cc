@@ -21,7 +21,8 @@ namespace osprey {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
-constexpr size_t kLongest = 64 * kMiB;
+// (In the lab each byte costs a hundred times more; kvcli_test writes 70 MB there.)
+const size_t kLongest = (InLab() ? 16 : 64) * kMiB;
 
 class LargeValuesTest : public ::testing::Test {
  protected:
