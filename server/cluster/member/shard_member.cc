@@ -468,6 +468,7 @@ void ShardMember::Pump(absl::Time now) {
 }
 
 void ShardMember::PumpAppends(absl::Time now) {
+  if (before_.has_value() || replica_.primary() == nullptr) return;
   ShardPrimary& primary = *replica_.primary();
   if (now - greeted_ >= kProbeInterval()) {
     primary.GreetAgain();

@@ -1,6 +1,6 @@
 // The links of a server of a cluster, under whatever incarnation it has: a new incarnation has new links.
 //
-// Thread rule: one thread, the cluster's.
+// Thread rule: one thread at a time: the cluster's, or a poller that drives (cluster_node.h).
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_NODE_LINKS_H_
 #define OSPREY_SERVER_CLUSTER_NODE_NODE_LINKS_H_
