@@ -49,7 +49,8 @@ ClusterNode::ClusterNode(NodeOptions options, NodeParts parts)
 
 absl::Status ClusterNode::Open() {
   if (!steps_.valid())
-    return absl::ResourceExhaustedError("no descriptor is left; allow more open files (ulimit -n)");
+    return absl::ResourceExhaustedError(
+        "no descriptor is left for the cluster's thread; allow more open files (ulimit -n)");
   if (!clock_.warning().empty()) options_.log(clock_.warning());
   const auto wake = [&wake = parts_.wake] { wake.Ring(); };
   for (const auto& [thread, name] :
@@ -234,7 +235,7 @@ absl::Status ClusterNode::failure() const {
 void ClusterNode::Run() {
   while (!ends_) {
     if (Step()) continue;
-    if (lingering_.Goes(clock_.Now())) {
+    if (lingering_.spins() && lingering_.Goes(clock_.Now())) {
       sched_yield();
     } else {
       Sleep();
@@ -251,10 +252,11 @@ bool ClusterNode::Step() {
   worked |= RunLinks(now);
   worked |= OfferService();
   if (options_.stop) Stop(now);
-  ReviewMarks();
+  ReviewMarks(now);
   worked |= DecideGroups(now);
   worked |= CommitGroups();
   member_->Pump(now);
+  links_.Flush(now);
   Publish(now);
   if (now - stats_at_ >= kTurnMax()) TakeStats(now);
   steps_.WakeSleeper();
@@ -270,10 +272,11 @@ void ClusterNode::Sleep() {
     const bool is_driven = steps_.TakeDriven();
     if (!is_driven && !ArmLinks(waits)) return;
     const absl::Time now = clock_.Now();
-    time = std::min({kTurnMax(), links_.links().next_timer() - now, member_->next_renewal() - now});
+    time = std::min(kTurnMax(), links_.links().next_timer() - now);
+    // *Else* it spins while a renewal is under way.
+    if (renewal_thread_->idle()) time = std::min(time, member_->next_renewal() - now);
   }
-  Await(waits, time);
-  parts_.wake.Clear();
+  if (Await(waits, time)) parts_.wake.Clear();
 }
 
 bool ClusterNode::ArmLinks(std::vector<pollfd>& waits) {
@@ -282,8 +285,8 @@ bool ClusterNode::ArmLinks(std::vector<pollfd>& waits) {
   return true;
 }
 
-// It changes no role, and waits for nothing: all that is no acknowledgement is
-// left to the cluster's thread, and everything behind it. *Else* a poller waits for the end of its own engine.
+// It changes no role, and waits for nothing: all that is no acknowledgement is left to the cluster's thread, and
+// everything behind it. *Else* a poller waits for the end of its own engine.
 bool ClusterNode::DriveStep() {
   if (ends_ || !events_.empty() || !tables_->is_primary()) return false;
   const absl::Time now = clock_.Now();
@@ -369,7 +372,7 @@ bool ClusterNode::RunLinks(absl::Time now) {
         member_->LinkDown(event.incarnation);
         break;
       case LinkEvent::Kind::kMessage:
-        TakeMessage(event, clock_.Now());
+        TakeMessage(event, now);
         // A backup's next append comes soon, if the client writes again.
         if (!tables_->is_primary()) lingering_.Came(now);
         break;
@@ -479,8 +482,8 @@ ClusterStats ClusterNode::stats() const {
 }
 
 // Takes the locks of partitions, for which a poller that drives does not wait.
-void ClusterNode::ReviewMarks() {
-  if (ends_ || !tables_->is_primary() || !member_->Serves(0, clock_.Now())) return;
+void ClusterNode::ReviewMarks(absl::Time now) {
+  if (ends_ || !tables_->is_primary() || !member_->Serves(0, now)) return;
   parts_.writes.marks().Review(
       parts_.clock.Now(), [this] { return parts_.tables.stats().expiring_keys; },
       [this] { return Made() == parts_.writes.decided(); });

@@ -167,7 +167,7 @@ class ClusterNode final : private ReplicaTables::Owner, private DrivenSteps::Wor
   void TakeMessage(const LinkEvent& event, absl::Time now);
   bool DecideGroups(absl::Time now);
   bool CommitGroups();
-  void ReviewMarks();
+  void ReviewMarks(absl::Time now);
   bool DecideMark();
   ServingBounds BeatBounds();
   void Publish(absl::Time now);

@@ -16,9 +16,9 @@ constexpr absl::Duration kLockedStep() { return absl::Milliseconds(1); }
 
 }  // namespace
 
-void Await(std::vector<pollfd>& waits, absl::Duration max) {
+bool Await(std::vector<pollfd>& waits, absl::Duration max) {
   const timespec timeout = absl::ToTimespec(std::max(max, absl::ZeroDuration()));
-  (void)ppoll(waits.data(), waits.size(), &timeout, nullptr);
+  return ppoll(waits.data(), waits.size(), &timeout, nullptr) > 0 && waits[0].revents != 0;
 }
 
 std::unique_lock<std::mutex> DrivenSteps::Lock() {
@@ -79,8 +79,7 @@ void DrivenSteps::AwaitLinks() {
       time = kDriveMax();
     }
   }
-  Await(waits, time);
-  sleeper_wake_.Clear();
+  if (Await(waits, time)) sleeper_wake_.Clear();
 }
 
 }  // namespace osprey::server

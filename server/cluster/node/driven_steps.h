@@ -30,8 +30,8 @@
 
 namespace osprey::server {
 
-// Sleeps until one of them is ready.
-void Await(std::vector<pollfd>& waits, absl::Duration max);
+// Sleeps until one of them is ready. True: the first is.
+bool Await(std::vector<pollfd>& waits, absl::Duration max);
 
 class DrivenSteps final : public CommitDriver {
  public:

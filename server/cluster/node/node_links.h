@@ -38,6 +38,7 @@ class NodeLinks final : public PeerSender {
   // The servers of the cluster, as the store names them.
   void SetServers(const std::map<std::string, WatchedServer>& servers);
   bool Poll(absl::Time now, std::vector<LinkEvent>& events) { return links_->Poll(now, events); }
+  void Flush(absl::Time now) { links_->Flush(now); }
   const PeerLinks& links() const { return *links_; }
   PeerLinks& links() { return *links_; }
   uint64_t incarnation() const { return options_.incarnation; }

@@ -43,6 +43,7 @@ class Lingering {
     spins_ = true;
     until_ = now + spin_;
   }
+  bool spins() const { return spins_; }
   // Whether to spin on, instead of a sleep.
   bool Goes(absl::Time now) {
     if (!spins_ || now < until_) return spins_;
