@@ -223,6 +223,12 @@ bool PeerLinks::AdvanceAll(absl::Time now) {
   return worked;
 }
 
+void PeerLinks::Flush(absl::Time now) {
+  for (const auto& [server, link] : outgoing_) {
+    if (link->has_queued()) link->Advance(now);
+  }
+}
+
 bool PeerLinks::Arm() {
   if (!context_.events.empty()) return false;
   for (const auto& [server, link] : outgoing_)

@@ -85,6 +85,9 @@ class PeerLinks {
   // kConnected and kDisconnected alternate. True if there was work: there may be more.
   bool Poll(absl::Time now, std::vector<LinkEvent>& events);
 
+  // Begins to send what was queued since the last Poll. *Else* that takes another one.
+  void Flush(absl::Time now);
+
   // Before a sleep: false if there is work now. Otherwise each of fds() that becomes readable
   // requires a Poll.
   bool Arm();

@@ -97,6 +97,8 @@ class ShardMember {
   void TakeCopy(const CopyMessage& message, const ConfigurationWatch& watch, absl::Time now);
   // Sends what is due.
   void Pump(absl::Time now);
+  // Of that, at a primary, appends.
+  void PumpAppends(absl::Time now);
 
   // --- Serving
   // This is the shard's primary, has applied its tail, and no swap is under way that makes another one it.
@@ -160,7 +162,6 @@ class ShardMember {
   void TakeOfCopy(const CopyMessage& message, absl::Time now);
   void TakeBegin(const CopyMessage& message);
   void AskToJoin(absl::Time now);
-  void PumpAppends(absl::Time now);
   void PumpCopy();
   void SendCopy(uint64_t to, const ReplicaName& joiner, CopyKind kind, uint64_t lsn = 0,
                 std::string bytes = "");

@@ -1,6 +1,7 @@
 #include "server/cluster/node/cluster_node.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cassert>
@@ -24,6 +25,11 @@ constexpr absl::Duration kHandOverMax() { return absl::Seconds(3); }
 // A READ's lease covers partitions; this server serves all of them, or none.
 constexpr uint64_t kAllPartitions = ~uint64_t{0};
 
+bool IsAck(const LinkEvent& event) {
+  return event.kind == LinkEvent::Kind::kMessage &&
+         event.message_kind == static_cast<uint8_t>(PeerMessageKind::kAck);
+}
+
 }  // namespace
 
 // --- Start and end -----------------------------------------------------------
@@ -32,6 +38,8 @@ ClusterNode::ClusterNode(NodeOptions options, NodeParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       clock_(MachineClocks()),
+      steps_(*this, parts_.writes, parts_.wake, options_.spin),
+      lingering_(options_.spin),
       links_({.server = options_.server,
               .cluster_id = options_.cluster.id,
               .key = options_.key,
@@ -40,6 +48,9 @@ ClusterNode::ClusterNode(NodeOptions options, NodeParts parts)
              options_.listen, options_.new_ports) {}
 
 absl::Status ClusterNode::Open() {
+  if (!steps_.valid())
+    return absl::ResourceExhaustedError(
+        "no descriptor is left for the cluster's thread; allow more open files (ulimit -n)");
   if (!clock_.warning().empty()) options_.log(clock_.warning());
   const auto wake = [&wake = parts_.wake] { wake.Ring(); };
   for (const auto& [thread, name] :
@@ -181,6 +192,7 @@ uint64_t ClusterNode::EndService(std::vector<SessionImage>& sessions) {
       if (end_) end_();
       parts_.writes.End(
           absl::UnavailableError("this server is the primary no more, and goes on as a backup"));
+      steps_.WakeSleeper();
       changed_.wait(lock, [this] { return service_ == Service::kNone || ends_; });
     }
     sessions = std::exchange(sessions_, {});
@@ -222,34 +234,70 @@ absl::Status ClusterNode::failure() const {
 
 void ClusterNode::Run() {
   while (!ends_) {
-    const absl::Time now = clock_.Now();
-    if (!Step(now)) Sleep(now);
+    if (Step()) continue;
+    if (lingering_.spins() && lingering_.Goes(clock_.Now())) {
+      sched_yield();
+    } else {
+      Sleep();
+    }
   }
 }
 
 // True if something was done: there may be more.
-bool ClusterNode::Step(absl::Time now) {
+bool ClusterNode::Step() {
+  const std::unique_lock<std::mutex> lock = steps_.Lock();
+  const absl::Time now = clock_.Now();
   bool worked = RunStore(now);
   if (links_.incarnation() != member_->incarnation()) TakeIncarnation(now);
   worked |= RunLinks(now);
   worked |= OfferService();
   if (options_.stop) Stop(now);
-  worked |= DecideAndCommit(now);
+  ReviewMarks(now);
+  worked |= DecideGroups(now);
+  worked |= CommitGroups();
   member_->Pump(now);
+  links_.Flush(now);
   Publish(now);
   if (now - stats_at_ >= kTurnMax()) TakeStats(now);
+  steps_.WakeSleeper();
   return worked;
 }
 
-void ClusterNode::Sleep(absl::Time now) {
-  if (!links_.links().Arm()) return;
+void ClusterNode::Sleep() {
   std::vector<pollfd> waits = {{parts_.wake.fd(), POLLIN, 0}};
+  absl::Duration time;
+  {
+    const std::unique_lock<std::mutex> lock = steps_.Lock();
+    // *Else* each acknowledgement wakes this thread, too.
+    const bool is_driven = steps_.TakeDriven();
+    if (!is_driven && !ArmLinks(waits)) return;
+    const absl::Time now = clock_.Now();
+    time = std::min(kTurnMax(), links_.links().next_timer() - now);
+    // *Else* it spins while a renewal is under way.
+    if (renewal_thread_->idle()) time = std::min(time, member_->next_renewal() - now);
+  }
+  if (Await(waits, time)) parts_.wake.Clear();
+}
+
+bool ClusterNode::ArmLinks(std::vector<pollfd>& waits) {
+  if (!links_.links().Arm()) return false;
   for (const int fd : links_.links().fds()) waits.push_back({fd, POLLIN, 0});
-  const absl::Time until =
-      std::min({now + kTurnMax(), links_.links().next_timer(), member_->next_renewal()});
-  const timespec timeout = absl::ToTimespec(std::max(until - now, absl::ZeroDuration()));
-  (void)ppoll(waits.data(), waits.size(), &timeout, nullptr);
-  parts_.wake.Clear();
+  return true;
+}
+
+// It changes no role, and waits for nothing: all that is no acknowledgement is left to the cluster's thread, and
+// everything behind it. *Else* a poller waits for the end of its own engine.
+bool ClusterNode::DriveStep() {
+  if (ends_ || !events_.empty() || !tables_->is_primary()) return false;
+  const absl::Time now = clock_.Now();
+  bool worked = DecideGroups(now);
+  shard().PumpAppends(now);
+  worked |= links_.Poll(now, events_);
+  size_t acks = 0;
+  for (; acks < events_.size() && IsAck(events_[acks]); ++acks) TakeMessage(events_[acks], now);
+  events_.erase(events_.begin(), events_.begin() + static_cast<ptrdiff_t>(acks));
+  if (!events_.empty()) parts_.wake.Ring();
+  return CommitGroups() || worked;
 }
 
 void ClusterNode::TakeIncarnation(absl::Time now) {
@@ -312,8 +360,7 @@ bool ClusterNode::RunStore(absl::Time now) {
 
 bool ClusterNode::RunLinks(absl::Time now) {
   if (ends_) return false;
-  events_.clear();
-  const bool worked = links_.Poll(now, events_);
+  const bool worked = links_.Poll(now, events_) || !events_.empty();  // which a poller has left
   for (const LinkEvent& event : events_) {
     switch (event.kind) {
       case LinkEvent::Kind::kConnected:
@@ -325,16 +372,22 @@ bool ClusterNode::RunLinks(absl::Time now) {
         member_->LinkDown(event.incarnation);
         break;
       case LinkEvent::Kind::kMessage:
-        if (absl::Status status = member_->TakeMessage(
-                event.incarnation, static_cast<PeerMessageKind>(event.message_kind), event.body,
-                clock_.Now());
-            !status.ok())
-          options_.log(absl::StrCat("another server sends what it may not: ", status.message()));
+        TakeMessage(event, now);
+        // A backup's next append comes soon, if the client writes again.
+        if (!tables_->is_primary()) lingering_.Came(now);
         break;
     }
   }
+  events_.clear();
   if (!links_.links().failure().ok()) Fail(links_.links().failure());
   return worked;
+}
+
+void ClusterNode::TakeMessage(const LinkEvent& event, absl::Time now) {
+  if (absl::Status status = member_->TakeMessage(
+          event.incarnation, static_cast<PeerMessageKind>(event.message_kind), event.body, now);
+      !status.ok())
+    options_.log(absl::StrCat("another server sends what it may not: ", status.message()));
 }
 
 // The clock goes on first: expiries are judged from then on.
@@ -342,7 +395,7 @@ void ClusterNode::TakeOver() {
   const uint64_t mark_ns = tables_->time_mark_ns();
   parts_.clock.AdvanceTo(absl::FromUnixNanos(static_cast<int64_t>(mark_ns)));
   parts_.writes.marks().Begin(mark_ns, parts_.tables.stats().expiring_keys > 0);
-  parts_.writes.Begin();
+  parts_.writes.Begin(&steps_);
   committed_ = parts_.writes.decided();
   committed_lsn_ = 0;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -366,7 +419,7 @@ bool ClusterNode::OfferService() {
   return true;
 }
 
-bool ClusterNode::DecideAndCommit(absl::Time now) {
+bool ClusterNode::DecideGroups(absl::Time now) {
   if (ends_ || !tables_->is_primary()) return false;
   std::vector<ReplicatedWrites::Group> decided;
   if (member_->MayDecide(0, now)) decided = parts_.writes.TakeDecided();
@@ -375,6 +428,11 @@ bool ClusterNode::DecideAndCommit(absl::Time now) {
   if (member_->Serves(0, now)) worked |= DecideMark();
   for (ReplicatedWrites::Group& group : decided)
     groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
+  return worked;
+}
+
+bool ClusterNode::CommitGroups() {
+  if (ends_ || !tables_->is_primary()) return false;
   const uint64_t held_point = shard().held_point();
   for (Numbered& group : groups_) {
     if (group.mark_ns == 0 || group.lsn > held_point) continue;
@@ -387,10 +445,10 @@ bool ClusterNode::DecideAndCommit(absl::Time now) {
     if (group.lsn > commit_point) break;
     committed = std::max(committed, group.number);
   }
-  if (committed > committed_) {
+  const bool worked = committed > committed_;
+  if (worked) {
     committed_ = committed;
     parts_.writes.NoteCommitted(committed);
-    worked = true;
   }
   const uint64_t made = std::min(Made(), committed_);
   uint64_t lsn = 0;
@@ -423,14 +481,18 @@ ClusterStats ClusterNode::stats() const {
   return stats_;
 }
 
+// Takes the locks of partitions, for which a poller that drives does not wait.
+void ClusterNode::ReviewMarks(absl::Time now) {
+  if (ends_ || !tables_->is_primary() || !member_->Serves(0, now)) return;
+  parts_.writes.marks().Review(
+      parts_.clock.Now(), [this] { return parts_.tables.stats().expiring_keys; },
+      [this] { return Made() == parts_.writes.decided(); });
+}
+
 // Also with fewer members than writes need: else reads of keys that expire end, too.
 bool ClusterNode::DecideMark() {
   TimeMarks& marks = parts_.writes.marks();
-  const absl::Time server_time = parts_.clock.Now();
-  marks.Review(
-      server_time, [this] { return parts_.tables.stats().expiring_keys; },
-      [this] { return Made() == parts_.writes.decided(); });
-  const std::optional<uint64_t> mark_ns = marks.Due(server_time);
+  const std::optional<uint64_t> mark_ns = marks.Due(parts_.clock.Now());
   if (!mark_ns.has_value()) return false;
   const uint64_t number = groups_.empty() ? committed_ : groups_.back().number;
   groups_.push_back({number, shard().Decide(TimeMarkBody(*mark_ns), 1), *mark_ns});

@@ -19,11 +19,16 @@
 // Two times bound what engines do: the right, while the record names this server, and the mark up to which it
 // may judge expiries (TimeMarks). MayAnswer bounds answers, beats bound READs (server/cluster/beat).
 //
+// A poller whose commit has to wait does a part of the thread's work (DrivenSteps). It sends what was decided, and
+// takes acknowledgements. It changes no role, and ends no service: other messages are left to the cluster's thread,
+// with all that came behind them. *Else* a poller waits for the end of its own engine.
+//
 // Thread rule: AwaitService, BeginService and EndService are the main thread's, MayAnswer any thread's.
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_CLUSTER_NODE_H_
 #define OSPREY_SERVER_CLUSTER_NODE_CLUSTER_NODE_H_
 
+#include <poll.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -55,9 +60,11 @@
 #include "server/cluster/etcd/etcd_store.h"
 #include "server/cluster/member/cluster_member.h"
 #include "server/cluster/node/call_thread.h"
+#include "server/cluster/node/driven_steps.h"
 #include "server/cluster/node/node_links.h"
 #include "server/cluster/node/replica_tables.h"
 #include "server/cluster/node/replicated_writes.h"
+#include "server/cluster/node/spin_trial.h"
 #include "server/cluster/node/wake.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -72,6 +79,9 @@ struct NodeOptions {
   std::vector<std::string> listen;  // for other servers
   rdma::AuthKey::Pointer key;       // the cluster's; null only where all of `listen` is shm
   absl::Duration backup_timeout;
+  // For so long a thread spins before it sleeps: one that waits for a commit, or that may get an append. Zero:
+  // it sleeps at once.
+  absl::Duration spin;
   NodeLinks::NewPorts new_ports;
   std::function<uint64_t()> random;
   std::function<void(absl::string_view line)> log;
@@ -94,7 +104,7 @@ struct NodeParts {
   ConfigurationStore& calls;
 };
 
-class ClusterNode final : private ReplicaTables::Owner {
+class ClusterNode final : private ReplicaTables::Owner, private DrivenSteps::Work {
  public:
   // Creates this server's key when the store allows it, and listens for other servers. Errors: those of
   // Transport::Listen and of PeerLinks::Create; RESOURCE_EXHAUSTED (no thread, no descriptor).
@@ -145,8 +155,8 @@ class ClusterNode final : private ReplicaTables::Owner {
   ClusterNode(NodeOptions options, NodeParts parts);
   absl::Status Open();
   void Run();
-  bool Step(absl::Time now);
-  void Sleep(absl::Time now);
+  bool Step();
+  void Sleep();
   bool RunStore(absl::Time now);
   bool RunLinks(absl::Time now);
   void TakeIncarnation(absl::Time now);
@@ -154,7 +164,10 @@ class ClusterNode final : private ReplicaTables::Owner {
   void ReleaseRight();
   bool OfferService();
   void TakeOver();
-  bool DecideAndCommit(absl::Time now);
+  void TakeMessage(const LinkEvent& event, absl::Time now);
+  bool DecideGroups(absl::Time now);
+  bool CommitGroups();
+  void ReviewMarks(absl::Time now);
   bool DecideMark();
   ServingBounds BeatBounds();
   void Publish(absl::Time now);
@@ -170,9 +183,15 @@ class ClusterNode final : private ReplicaTables::Owner {
   std::optional<std::vector<SessionImage>> TakeSessions() override;
   bool has_engines() const override;
 
+  // --- DrivenSteps::Work
+  bool DriveStep() override;
+  bool ArmLinks(std::vector<pollfd>& waits) override;
+
   const NodeOptions options_;
   const NodeParts parts_;
   SharedLeaseClock clock_;
+  DrivenSteps steps_;
+  Lingering lingering_;
   std::unique_ptr<CallThread> renewal_thread_, call_thread_, session_thread_;
   std::optional<ReplicaTables> tables_;
   NodeLinks links_;
@@ -182,7 +201,7 @@ class ClusterNode final : private ReplicaTables::Owner {
   pthread_t thread_ = {};
   bool started_ = false;
 
-  // --- The cluster's thread
+  // --- The cluster's thread, and pollers that drive: under the lock of steps_, as links, member and tables
   TransactionResult renewal_result_;
   absl::Time renewal_sent_;
   StoreCall call_;

@@ -1,6 +1,6 @@
 // The links of a server of a cluster, under whatever incarnation it has: a new incarnation has new links.
 //
-// Thread rule: one thread, the cluster's.
+// Thread rule: one thread at a time: the cluster's, or a poller that drives (cluster_node.h).
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_NODE_LINKS_H_
 #define OSPREY_SERVER_CLUSTER_NODE_NODE_LINKS_H_
@@ -38,6 +38,7 @@ class NodeLinks final : public PeerSender {
   // The servers of the cluster, as the store names them.
   void SetServers(const std::map<std::string, WatchedServer>& servers);
   bool Poll(absl::Time now, std::vector<LinkEvent>& events) { return links_->Poll(now, events); }
+  void Flush(absl::Time now) { links_->Flush(now); }
   const PeerLinks& links() const { return *links_; }
   PeerLinks& links() { return *links_; }
   uint64_t incarnation() const { return options_.incarnation; }

@@ -6,7 +6,8 @@
 //     ^                                                │ the record names another one:
 //     └──── ReplicaTables::Owner::EndService <─────────┘ the engines end first
 //
-// Thread rule: one thread, the cluster's. At a primary the pollers use the tables, too.
+// Thread rule: one thread at a time: the cluster's, or a poller that drives (cluster_node.h). At a primary the
+// pollers use the tables, too.
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_
 #define OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_

@@ -14,7 +14,19 @@ absl::Status ReplicatedWrites::CommitWith(absl::FunctionRef<void()> meanwhile) {
   std::unique_lock<std::mutex> lock(mutex_);
   const uint64_t upto = decided_.load();
   const auto is_over = [&] { return !error_.ok() || committed_ >= upto; };
+  if (is_over()) return error_;
   ++awaiting_;
+  CommitDriver* const driver = driver_;
+  lock.unlock();
+  if (driver == nullptr) {
+    wake_();
+  } else {
+    driver->Drive([&] {
+      const std::lock_guard<std::mutex> driving(mutex_);
+      return is_over();
+    });
+  }
+  lock.lock();
   while (!changed_.wait_for(lock, kMeanwhile, is_over)) {
     lock.unlock();
     meanwhile();
@@ -34,7 +46,6 @@ void ReplicatedWrites::Add(std::string body, uint64_t entries) {
   const uint64_t number = ++decided_;
   if (!error_.ok()) return;  // its Commit fails
   queue_.push_back({number, std::move(body), entries});
-  if (queue_.size() == 1) wake_();
 }
 
 void ReplicatedWrites::SessionBegun(uint64_t session) {
@@ -57,10 +68,11 @@ void ReplicatedWrites::DecideSession(const SessionChange& change) {
   if (begun == 0) deferred_.push_back(change);
 }
 
-void ReplicatedWrites::Begin() {
+void ReplicatedWrites::Begin(CommitDriver* driver) {
   const std::lock_guard<std::mutex> lock(mutex_);
   assert(queue_.empty() && deferred_.empty());
   error_ = absl::OkStatus();
+  driver_ = driver;
   committed_ = decided_.load();
 }
 
@@ -90,14 +102,15 @@ void ReplicatedWrites::NoteCommitted(uint64_t number) {
 }
 
 void ReplicatedWrites::RefuseWith(const absl::Status& why) {
+  std::vector<SessionChange> deferred;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     refusal_ = why;
     // Before any write of theirs.
-    if (why.ok()) {
-      for (const SessionChange& change : std::exchange(deferred_, {})) Add(change);
-    }
+    if (why.ok()) deferred = std::exchange(deferred_, {});
+    for (const SessionChange& change : deferred) Add(change);
   }
+  if (!deferred.empty()) wake_();
   RefuseWrites(!why.ok());
 }
 

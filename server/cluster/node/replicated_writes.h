@@ -3,11 +3,14 @@
 //
 //   pollers:  Table ──> ReplicatedChanges ──> Decide: a number     Commit: waits for all numbers so far
 //                                               │                    ^
-//   owner:                          wake ──> TakeDecided         NoteCommitted, or End
+//   owner, or a poller that drives:             TakeDecided         NoteCommitted, or End
+//
+// A Commit that has to wait drives the owner's work itself for a while (CommitDriver), and then sleeps.
 //
 // Numbers begin with 1 and never repeat, whatever the role of the server.
 //
-// Thread rule: Commit and Decide run on any threads, all else on the owner's.
+// Thread rule: Commit and Decide run on any threads, all else on the owner's, or under the lock by which a
+// CommitDriver keeps it out.
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_REPLICATED_WRITES_H_
 #define OSPREY_SERVER_CLUSTER_NODE_REPLICATED_WRITES_H_
@@ -32,6 +35,15 @@
 
 namespace osprey::server {
 
+// What a Commit waits for.
+class CommitDriver {
+ public:
+  virtual ~CommitDriver() = default;
+  // Works on it until `is_over`, or for a short time. If it is not over then, the owner is awake, and goes on
+  // by itself. Any thread.
+  virtual void Drive(absl::FunctionRef<bool()> is_over) = 0;
+};
+
 class ReplicatedWrites final : public WriteLog, public GroupSink {
  public:
   struct Group {
@@ -40,8 +52,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
     uint64_t entries = 0;
   };
 
-  // `wake` is called when something was decided while nothing waited for TakeDecided; under locks, so
-  // it only wakes the owner. Until Begin all Commits fail.
+  // `wake` is called when a Commit begins to wait that no CommitDriver works for. Until Begin all Commits fail.
   explicit ReplicatedWrites(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // --- WriteLog
@@ -52,7 +63,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   absl::Status Commit() override {
     return CommitWith([] {});
   }
-  // Calls `meanwhile` again and again, at least every 10 ms, while it waits.
+  // Calls `meanwhile` again and again, at least every 20 ms, while it waits.
   absl::Status CommitWith(absl::FunctionRef<void()> meanwhile);
 
   // --- GroupSink
@@ -67,8 +78,8 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   TimeMarks& marks() { return marks_; }
 
   // --- The owner
-  // The server is the primary: Commits may succeed.
-  void Begin();
+  // The server is the primary: Commits may succeed. `driver`, if any, lives until no Commit is under way.
+  void Begin(CommitDriver* driver = nullptr);
   // It is not any more: all Commits fail with `why`, also those that wait. What was not taken is dropped.
   // `why` is not OK.
   void End(absl::Status why);
@@ -79,8 +90,9 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   // Writes that begin are refused with this error; OK: they are not. Meanwhile sessions that begin and end are
   // not decided, but afterwards. *Else* their Commits, and the pollers with them, wait for what is missing.
   void RefuseWith(const absl::Status& why);
-  // A Commit waits.
+  // A Commit waits; besides that which asks.
   bool is_awaited() const { return awaiting_.load() > 0; }
+  bool is_awaited_by_others() const { return awaiting_.load() > 1; }
 
  private:
   absl::Status Refusal() const override;
@@ -99,6 +111,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Group> queue_;
+  CommitDriver* driver_ = nullptr;
   uint64_t committed_ = 0;
   absl::Status error_ = absl::UnavailableError("this server is not the primary");
   absl::Status refusal_;

@@ -90,7 +90,7 @@ Append ShardPrimary::AppendTo(const ReplicaName& name) const {
   return append;
 }
 
-absl::optional<Append> ShardPrimary::NextAppend(const ReplicaName& name) {
+absl::optional<Append> ShardPrimary::NextAppend(const ReplicaName& name, bool tells_commit_point) {
   const auto found = peers_.find(name);
   if (found == peers_.end()) return absl::nullopt;
   Peer& peer = found->second;
@@ -113,7 +113,8 @@ absl::optional<Append> ShardPrimary::NextAppend(const ReplicaName& name) {
     peer.sent = group->last_lsn;
     append.groups.push_back(*group);
   }
-  if (append.groups.empty() && peer.sent_commit_point == commit_point_) return absl::nullopt;
+  if (append.groups.empty() && (!tells_commit_point || peer.sent_commit_point == commit_point_))
+    return absl::nullopt;
   peer.sent_commit_point = commit_point_;
   return append;
 }

@@ -92,8 +92,9 @@ class ShardPrimary {
   // The connection to a peer begins, or has ended.
   void Connected(const ReplicaName& name);
   void Disconnected(const ReplicaName& name);
-  // The next message to a peer, whose sending takes its place in the order; none: nothing is due.
-  absl::optional<Append> NextAppend(const ReplicaName& name);
+  // The next message to a peer, whose sending takes its place in the order; none: nothing is due. Without
+  // `tells_commit_point` a commit point waits for the next groups.
+  absl::optional<Append> NextAppend(const ReplicaName& name, bool tells_commit_point = true);
   // An append without groups, to which a connected peer answers: to learn whether it still does.
   absl::optional<Append> Probe(const ReplicaName& name) const;
   // Those that have not answered get another greeting. Now and then, in case they did not know the

@@ -232,6 +232,33 @@ TEST_F(ShardMemberTest, AJoinerAwaitsTheCommitOfWhatItsCopyMayHave) {
   EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
 }
 
+// *Else* each write alone costs a backup two appends and two answers.
+TEST_F(ShardMemberTest, ACommitPointWaitsForTheNextGroups) {
+  Join();
+  Exchange();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  const auto append = [&]() -> std::optional<Append> {
+    nodes_[0].sent.clear();
+    nodes_[0].member.Pump(now_);
+    for (const auto& [to, message] : nodes_[0].sent) {
+      if (to != kIncarnations[backup]) continue;
+      Take(backup, message.first, message.second);
+      Take(0, PeerMessageKind::kAck, nodes_[backup].sent.back().second.second);
+      return *DecodeAppend(message.second);
+    }
+    return std::nullopt;
+  };
+  const uint64_t one = Decide();
+  ASSERT_TRUE(append().has_value());
+  EXPECT_EQ(nodes_[0].member.commit_point(), one);
+  now_ += absl::Milliseconds(4);
+  EXPECT_FALSE(append().has_value());
+  const uint64_t two = Decide();
+  EXPECT_EQ(append()->commit_point, one);
+  now_ += absl::Milliseconds(5);
+  EXPECT_EQ(append()->commit_point, two);
+}
+
 TEST_F(ShardMemberTest, ANameIsUsedForOneCopy) {
   const ReplicaName joiner{kIncarnations[1], 77};
   EXPECT_EQ(TakeAtPrimary(CopyKind::kJoin, joiner), CopyKind::kBegin);

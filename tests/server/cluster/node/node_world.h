@@ -138,6 +138,7 @@ class TestServer {
         .listen = {uri_},
         .key = nullptr,
         .backup_timeout = absl::Seconds(1),
+        .spin = absl::Microseconds(100),
         .new_ports = [this]() -> absl::StatusOr<std::vector<LinkPort>> {
           std::vector<LinkPort> ports;
           ports.push_back(
@@ -202,6 +203,10 @@ class TestServer {
     Write put;
     DecidePut(key, ttl, put);
     ASSERT_EQ(writes.Commit(), absl::OkStatus());
+    MakePut(put);
+  }
+  // Once it is committed.
+  void MakePut(Write& put) {
     const LockedTable table = tables->Lock(tables->PartitionOf(put.request.hash));
     table.changes()->SetWrite(&put.id);
     const Answer answer = Apply(*table, put.request, *put.decision, *table.changes(), clock.Now());
@@ -229,7 +234,7 @@ class TestServer {
   Wake wake_;
   StoreClient renewals_;
   std::atomic<bool> stop_{false};
-  uint64_t sequence_ = 0;
+  std::atomic<uint64_t> sequence_{0};
 
  public:
   StoreClient calls;

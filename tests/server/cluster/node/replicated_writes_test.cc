@@ -139,14 +139,52 @@ TEST_F(ReplicatedWritesTest, WhatWasNotTakenIsDroppedAtTheEndAndNumbersGoOn) {
   EXPECT_TRUE(Result(call).ok());
 }
 
-TEST_F(ReplicatedWritesTest, TheOwnerIsWokenOnceForWhatItHasNotTaken) {
+TEST_F(ReplicatedWritesTest, TheOwnerIsWokenOnceACommitWaits) {
   writes_.Begin();
   writes_.Decide(0, "one", 1);
-  writes_.Decide(0, "two", 1);
+  EXPECT_EQ(wakes_, 0);
+  std::future<absl::Status> call = CommitAside();
+  writes_.NoteCommitted(1);
+  EXPECT_TRUE(Result(call).ok());
   EXPECT_EQ(wakes_, 1);
-  writes_.TakeDecided();
-  writes_.Decide(0, "three", 1);
-  EXPECT_EQ(wakes_, 2);
+  EXPECT_TRUE(writes_.Commit().ok());
+  EXPECT_EQ(wakes_, 1) << "nothing is waited for";
+}
+
+// Commits at once, or leaves that to the owner.
+class FakeDriver final : public CommitDriver {
+ public:
+  explicit FakeDriver(ReplicatedWrites& writes) : writes_(writes) {}
+  void Drive(absl::FunctionRef<bool()> is_over) override {
+    EXPECT_FALSE(is_over());
+    ++drives;
+    if (!commits) return;
+    writes_.NoteCommitted(writes_.decided());
+    EXPECT_TRUE(is_over());
+  }
+  int drives = 0;
+  bool commits = true;
+
+ private:
+  ReplicatedWrites& writes_;
+};
+
+TEST_F(ReplicatedWritesTest, ACommitThatHasToWaitDrives) {
+  FakeDriver driver(writes_);
+  writes_.Begin(&driver);
+  EXPECT_TRUE(writes_.Commit().ok());
+  EXPECT_EQ(driver.drives, 0);
+  writes_.Decide(0, "one", 1);
+  EXPECT_TRUE(writes_.Commit().ok());
+  EXPECT_EQ(driver.drives, 1);
+  driver.commits = false;
+  writes_.Decide(0, "two", 1);
+  std::future<absl::Status> call = CommitAside();
+  EXPECT_TRUE(Waits(call));
+  writes_.NoteCommitted(2);
+  EXPECT_TRUE(Result(call).ok());
+  EXPECT_EQ(driver.drives, 2);
+  EXPECT_EQ(wakes_, 0) << "that is the driver's";
 }
 
 TEST_F(ReplicatedWritesTest, WritesAreRefusedAndTakenAgain) {

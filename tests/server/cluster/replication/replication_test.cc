@@ -171,6 +171,7 @@ TEST_F(ShardPrimaryTest, CommitsWhatAllMembersHaveConfirmed) {
   EXPECT_FALSE(primary_.NextAppend(kB).has_value());
   primary_.TakeAck(AckOf(3, kB, 2));
   EXPECT_EQ(primary_.commit_point(), 2u);
+  EXPECT_FALSE(primary_.NextAppend(kB, /*tells_commit_point=*/false).has_value());
   EXPECT_EQ(primary_.NextAppend(kB)->commit_point, 2u);  // the backup receives it
   primary_.SetCounted({kB, kC}, 3);
   primary_.Decide("c", 1);

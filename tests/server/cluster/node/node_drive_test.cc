@@ -1,0 +1,98 @@
+// Pollers that wait for a commit do a part of the cluster's thread's work, beside it.
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/server/cluster/node/node_world.h"
+
+namespace osprey::server {
+namespace {
+
+// Pollers of the primary, each of which writes keys of its own until it is to end, or a commit fails.
+class Writers {
+ public:
+  Writers(TestServer& server, int count) {
+    for (int i = 0; i < count; ++i) {
+      threads_.emplace_back([this, &server, i] {
+        for (int number = 0; !ends_; ++number) {
+          const std::string key = absl::StrCat("key", i, "-", number);
+          TestServer::Write put;
+          server.DecidePut(key, absl::ZeroDuration(), put);
+          if (!server.writes.Commit().ok()) return;
+          server.MakePut(put);
+          ++made_;
+          if (number % 8 == 0) absl::SleepFor(absl::Microseconds(500));
+        }
+      });
+    }
+  }
+  ~Writers() { End(); }
+
+  int made() const { return made_; }
+  bool AwaitMore() {
+    return Await([this, more = made_ + 50] { return made_ > more; });
+  }
+  void End() {
+    ends_ = true;
+    AwaitEnd();
+  }
+  void AwaitEnd() {
+    for (std::thread& thread : threads_)
+      if (thread.joinable()) thread.join();
+  }
+
+ private:
+  std::atomic<bool> ends_{false};
+  std::atomic<int> made_{0};
+  std::vector<std::thread> threads_;
+};
+
+// What is no acknowledgement is left to the cluster's thread: requests to join, links that come and go.
+TEST(NodeDriveTest, ServersJoinAndEndWhilePollersDrive) {
+  World world(/*replicas=*/3);
+  TestServer a{world, "a"}, b{world, "b"}, c{world, "c"};
+  a.Start();
+  a.Serve();
+  b.Start();
+  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+  Writers writers(a, 2);
+  EXPECT_TRUE(writers.AwaitMore());
+  c.Start();
+  EXPECT_TRUE(Await([&] { return world.InSync() == 3; }));
+  EXPECT_TRUE(writers.AwaitMore());
+  b.Kill();
+  EXPECT_TRUE(Await([&] { return world.InSync() == 2; }));
+  EXPECT_TRUE(writers.AwaitMore());
+  writers.End();
+  EXPECT_TRUE(Await([&] { return c.tables->stats().keys == a.tables->stats().keys; }));
+}
+
+// *Else* the poller and the thread that ends its engine wait for each other.
+TEST(NodeDriveTest, ACommitThatDrivesFailsWhenTheServerHandsOver) {
+  World world(/*replicas=*/2);
+  TestServer a{world, "a"}, b{world, "b"};
+  a.Start();
+  a.Serve();
+  b.Start();
+  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+  Writers writers(a, 2);
+  EXPECT_TRUE(writers.AwaitMore());
+  a.Stop();
+  writers.AwaitEnd();
+  const int made = writers.made();
+  a.node->EndService({});
+  b.Serve();
+  EXPECT_GE(b.tables->stats().keys, static_cast<uint64_t>(made));
+  b.Put("later");
+  EXPECT_TRUE(Await([&] { return a.Has("later"); }));
+}
+
+}  // namespace
+}  // namespace osprey::server
