@@ -174,7 +174,7 @@ class KvcliDoctorEtcdTest : public ::testing::Test {
               TransactionOutcome::kApplied);
   }
   int64_t PutServer(const std::string& id, uint64_t counter) const {
-    Put(keys_->Server(id), EncodeServerRecord({0xb1, {"shm:///nowhere/" + id}, counter}));
+    Put(keys_->Server(id), EncodeServerRecord({0xb1, {"shm:///absent/" + id}, counter}));
     return etcd_->NewClient()
         ->Range({keys_->Server(id)}, absl::Seconds(10))
         ->keys.at(0)
@@ -228,7 +228,7 @@ TEST_F(KvcliDoctorEtcdTest, StoppedServersAndAMissingPrimaryFail) {
   renewals.join();
   EXPECT_EQ(result.exit_status, 4);
   EXPECT_THAT(result.Of("server"), ElementsAre(HasSubstr("FAIL a has not renewed its key for 3s"),
-                                               HasSubstr("FAIL b at shm:///nowhere/b: ")));
+                                               HasSubstr("FAIL b at shm:///absent/b: ")));
   EXPECT_THAT(result.Of("shard"), ElementsAre("FAIL 0 has no primary: a does not run; in sync: b"));
   EXPECT_THAT(Doctor(uri_).Of("shard"),
               ElementsAre("FAIL 0: none of its servers in sync runs: a, b"));
