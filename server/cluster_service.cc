@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/cluster/links/peer_links.h"
+#include "server/config/host_limits.h"
 #include "server/log.h"
 #include "server/run.h"
 #include "server/server_parts.h"
@@ -14,6 +16,8 @@
 
 namespace osprey::server {
 namespace {
+
+static_assert(kIncomingLinkDescriptors == kIncomingLinksMax);
 
 constexpr absl::Duration kReadTimeout() { return absl::Seconds(2); }
 constexpr absl::Duration kReadPause() { return absl::Milliseconds(500); }

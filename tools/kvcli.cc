@@ -67,6 +67,10 @@ DEFINE_string(format, "",
 DEFINE_bool(resume, false, "export: continue an interrupted export");
 DEFINE_uint64(skip, 0, "import: skip the first N records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
+DEFINE_string(
+    cluster, "",
+    "doctor: check the cluster at this etcd://HOST:2379[,HOST:2379]/NAME, or etcds:// for "
+    "TLS");
 DEFINE_string(memory, "1GiB",
               "doctor: the --memory that kvserver will have; cluster create: that of each server");
 DEFINE_uint64(replicas, 3, "cluster create: how many servers shall have a copy of each key");
@@ -74,15 +78,17 @@ DEFINE_uint64(min_in_sync, 2,
               "cluster create: with fewer copies in sync, writes are refused (of fewer than 3 "
               "replicas: 1)");
 DEFINE_string(cluster_ca_file, "",
-              "cluster, with etcds://: file with the certificates of the authority that signed "
+              "cluster, doctor --cluster, with etcds://: file with the certificates of the "
+              "authority that signed "
               "etcd's, in PEM; else the system's authorities");
 DEFINE_string(cluster_certificate_file, "",
-              "cluster, with etcds://: file with a certificate for etcd, in PEM");
+              "cluster, doctor --cluster, with etcds://: file with a certificate for etcd, in PEM");
 DEFINE_string(cluster_certificate_key_file, "",
-              "cluster: file with the key of --cluster-certificate-file, in PEM");
-DEFINE_string(cluster_user, "", "cluster, with etcds://: the user at etcd");
-DEFINE_string(cluster_password_file, "",
-              "cluster: file with the password of --cluster-user, a line, of mode 0600");
+              "cluster, doctor --cluster: file with the key of --cluster-certificate-file, in PEM");
+DEFINE_string(cluster_user, "", "cluster, doctor --cluster, with etcds://: the user at etcd");
+DEFINE_string(
+    cluster_password_file, "",
+    "cluster, doctor --cluster: file with the password of --cluster-user, a line, of mode 0600");
 DEFINE_bool(yes, false, "flush: do not ask");
 DEFINE_uint64(size, 64, "latency: length of the values in bytes");
 DEFINE_uint64(count, 0, "latency: measure N of each");
@@ -180,6 +186,7 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
   if (IsGiven("device")) options.doctor.device = FLAGS_device;
   if (IsGiven("ib_port")) options.doctor.ib_port = FLAGS_ib_port;
   if (IsGiven("gid_index")) options.doctor.gid_index = FLAGS_gid_index;
+  if (IsGiven("cluster")) options.doctor.cluster = FLAGS_cluster;
   absl::StatusOr<ClusterCommandFlags> cluster = ClusterFlagsGiven();
   if (!cluster.ok()) return cluster.status();
   options.cluster = *std::move(cluster);

@@ -28,17 +28,29 @@ Machine ThisMachine();
 inline constexpr uint64_t kOtherDescriptors = 256;
 // Of --metrics: connections, and what its thread waits for (monitoring/http_server.h).
 inline constexpr uint64_t kMetricsDescriptors = 264;
+// Of --cluster. Each link to or from another server has a socket over shm. Incoming ones are bounded
+// (cluster/links/peer_links.h), outgoing ones by the number of servers.
+inline constexpr uint64_t kIncomingLinkDescriptors = 256;
+inline constexpr uint64_t kOutgoingLinkDescriptors = 64;
+// Two clients of etcd: each has up to 5 connections, which libcurl keeps, and 4 by which it waits.
+inline constexpr uint64_t kEtcdDescriptors = 2 * (5 + 4);
+// Listeners for other servers, their locks, and what the cluster's thread waits for.
+inline constexpr uint64_t kClusterOtherDescriptors = 16;
+inline constexpr uint64_t kClusterDescriptors = kIncomingLinkDescriptors +
+                                                kOutgoingLinkDescriptors + kEtcdDescriptors +
+                                                kClusterOtherDescriptors;
 // Of each poller but the first: what its transports wait for.
 inline constexpr uint64_t kPollerDescriptors = 16;
 // Over shm each connection has a socket and the memories that its client has exposed: its liveness
 // word, and at least one in which its long values lie.
 inline constexpr uint64_t kMemoriesLeast = 2;
 inline constexpr uint64_t kConnectionDescriptors = 1 + kMemoriesLeast;
-// What a process needs for all of its connections at their least.
+// What a process needs for all of its connections of clients at their least.
 inline uint64_t DescriptorsFor(const Config& config) {
   return config.connections_max * kConnectionDescriptors + kOtherDescriptors +
          (config.pollers - 1) * kPollerDescriptors +
-         (config.metrics.has_value() ? kMetricsDescriptors : 0);
+         (config.metrics.has_value() ? kMetricsDescriptors : 0) +
+         (config.cluster.has_value() ? kClusterDescriptors : 0);
 }
 
 // Memories that each client over shm may have exposed at a time. With so many, all connections

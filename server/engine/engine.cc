@@ -418,7 +418,8 @@ void Engine::Stop(absl::Time now) {
 }
 
 void Engine::AdvanceStop(absl::Time now) {
-  if (now >= stopped_at_ + kDrainMax()) {
+  // What may not be answered is not waited for: the clients have another server by then.
+  if (!IsServing() || now >= stopped_at_ + kDrainMax()) {
     ForEachConnection([](Connection& connection) {
       connection.Close(CloseReason::kStopping, "the server ends");
     });

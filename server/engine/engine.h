@@ -84,7 +84,8 @@ inline constexpr size_t kEventsPerTurn = 64;
 inline constexpr int kTimersPerTurn = 4;
 // The poll interval while replies wait for credits, which come without an event.
 inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
-// The time from Stop in which pending answers may be sent; then connections are closed.
+// The time from Stop in which pending answers may be sent, while the server may answer; then
+// connections are closed.
 inline constexpr absl::Duration kDrainMax() { return absl::Seconds(2); }
 // … and in which the engine is done, even if a transport still holds connections.
 inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }

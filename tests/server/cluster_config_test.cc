@@ -13,6 +13,7 @@
 #include "index/writer/table.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/config/config.h"
+#include "server/config/host_limits.h"
 #include "tests/support/subprocess.h"
 #include "tools/common/size_flag.h"
 
@@ -220,6 +221,23 @@ TEST_F(ClusterConfigTest, TooLittleMemoryIsRefusedWithAFix) {
   EXPECT_EQ(Mistake(),
             "--value-max: 1MiB is more than a value may have: --cluster cuts --memory=4MiB into "
             "parts of 512KiB, and a value lies in one; write less here, or more there");
+}
+
+TEST_F(ClusterConfigTest, FilesOfLinksAndOfEtcdAreCounted) {
+  const Config config = *MakeConfig(flags_);
+  Config alone = config;
+  alone.cluster.reset();
+  // 256 links from others, 64 to others, two clients of etcd.
+  EXPECT_GE(DescriptorsFor(config), DescriptorsFor(alone) + 256 + 64 + 2 * 5);
+  Machine machine;
+  machine.memory_bytes = config.memory_bytes;
+  machine.descriptors_max = DescriptorsFor(config);
+  EXPECT_TRUE(CheckMachine(config, machine).ok()) << CheckMachine(config, machine);
+  EXPECT_EQ(MemoriesPerClient(config, machine), kMemoriesLeast);
+  --machine.descriptors_max;
+  EXPECT_TRUE(CheckMachine(alone, machine).ok());
+  EXPECT_THAT(std::string(CheckMachine(config, machine).message()),
+              StartsWith("--connections-max: for 100 "));
 }
 
 }  // namespace

@@ -107,6 +107,22 @@ TEST(ServingRightTest, RepliesThatWaitForCreditsAreDropped) {
   EXPECT_TRUE(client.disconnected());
 }
 
+// They would wait for as long as a client that takes no frames may.
+TEST(ServingRightTest, AnEndWithoutItWaitsForNoReplies) {
+  for (const bool has_right : {true, false}) {
+    RightServer right;
+    RawClient client(right.server, {.receive_credits = 4});
+    client.Establish();
+    client.set_asleep(true);
+    for (uint64_t i = 1; i <= 6; ++i) client.Send(client.EmptyFrame(rdma::Opcode::kPing, i));
+    right.server.Settle();
+    right.has_right = has_right;
+    right.server.engine().Stop(right.server.now());
+    right.server.Settle();
+    EXPECT_EQ(right.server.engine().done(), !has_right);
+  }
+}
+
 TEST(ServingRightTest, RequestsToConnectAreRejectedMeanwhile) {
   for (const uint32_t pollers : {1u, 2u}) {
     RightServer right(pollers);

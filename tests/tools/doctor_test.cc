@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
 #include "tools/doctor/checks.h"
+#include "tools/doctor/cluster.h"
 #include "tools/doctor/peer.h"
 
 namespace osprey::doctor {
@@ -56,6 +57,7 @@ class FakeMachine : public RootedMachine {
 
   std::vector<rdma::VerbsDevice> VerbsDevices() const override { return verbs; }
   rdma::ForkSupport Fork() const override { return fork; }
+  std::optional<KernelClock> Clock() const override { return clock; }
   std::optional<std::string> Run(const std::vector<std::string>& args) const override {
     const auto found = output.find(absl::StrJoin(args, " "));
     if (found == output.end()) return std::nullopt;
@@ -68,6 +70,7 @@ class FakeMachine : public RootedMachine {
 
   std::vector<rdma::VerbsDevice> verbs;
   rdma::ForkSupport fork = rdma::ForkSupport::kUnneeded;
+  std::optional<KernelClock> clock = KernelClock{0, true};
   std::map<std::string, std::string> output;
   std::map<std::string, int> open_errors;
 
@@ -502,6 +505,77 @@ TEST(DoctorPeerTest, WhereNothingPassesItIsNotTheMtu) {
 
 TEST(DoctorPeerTest, AFullServerIsAWarning) {
   EXPECT_EQ(SizeFailure(1024, 65536, absl::ResourceExhaustedError("full")).outcome, Outcome::kWarn);
+}
+
+// --- Clusters
+
+std::string OutcomesOf(const std::vector<Finding>& findings) {
+  return absl::StrJoin(findings, " ", [](std::string* out, const Finding& finding) {
+    EXPECT_EQ(finding.fixes.empty(),
+              finding.outcome == Outcome::kPass || finding.outcome == Outcome::kSkip);
+    absl::StrAppend(out, NameOf(finding.outcome));
+  });
+}
+
+TEST_F(DoctorTest, ClocksThatLeasesCannotTrustAreNamed) {
+  const auto outcomes = [this] {
+    std::vector<Finding> findings;
+    CheckClocks(machine_, findings);
+    return OutcomesOf(findings);
+  };
+  EXPECT_EQ(outcomes(), "SKIP PASS PASS");
+  machine_.Write("/proc/cpuinfo", "flags\t\t: fpu constant_tsc nonstop_tsc sse");
+  EXPECT_EQ(outcomes(), "PASS PASS PASS");
+  machine_.Write("/proc/cpuinfo", "flags\t\t: fpu constant_tsc sse");
+  EXPECT_EQ(outcomes(), "WARN PASS PASS");
+  machine_.clock = KernelClock{-0.06, false};
+  EXPECT_EQ(outcomes(), "WARN WARN WARN");
+  machine_.clock = KernelClock{0.1, true};
+  EXPECT_EQ(outcomes(), "WARN FAIL PASS");
+  machine_.clock = std::nullopt;
+  EXPECT_EQ(outcomes(), "WARN SKIP");
+}
+
+TEST(DoctorEtcdTest, EndpointsAreJudgedByVersionLeaderAlarmsAndTime) {
+  EndpointAnswer good;
+  good.address = "h:2379";
+  good.member.version = "3.4.23";
+  good.member.leader_id = 5;
+  good.slowest = absl::Milliseconds(90);
+  const auto judge = [](const EndpointAnswer& answer) {
+    std::vector<Finding> findings;
+    CheckEndpoints({answer}, findings);
+    return absl::StrCat(OutcomesOf(findings), " ", findings.at(0).reason);
+  };
+  EXPECT_EQ(judge(good), "PASS h:2379 has etcd 3.4.23, and takes 90 ms for a transaction");
+  for (const char* version : {"3.3.27", "2.9.1", "3", ""}) {
+    EndpointAnswer old = good;
+    old.member.version = version;
+    EXPECT_THAT(judge(old), HasSubstr(", and servers need 3.4")) << version;
+  }
+  for (const char* version : {"3.4.0", "3.5.9", "3.10.1", "4.0.0"}) {
+    EndpointAnswer newer = good;
+    newer.member.version = version;
+    EXPECT_THAT(judge(newer), ::testing::StartsWith("PASS ")) << version;
+  }
+  EndpointAnswer slow = good;
+  slow.slowest = absl::Milliseconds(91);
+  EXPECT_THAT(judge(slow), HasSubstr("WARN h:2379 takes 91 ms for a transaction: a server gives up "
+                                     "after 900 ms"));
+  slow.slowest = absl::Milliseconds(901);
+  EXPECT_THAT(judge(slow), ::testing::StartsWith("FAIL "));
+  EndpointAnswer alone = good;
+  alone.member.leader_id = 0;
+  EXPECT_THAT(judge(alone), HasSubstr("FAIL h:2379 has no leader"));
+  EndpointAnswer full = good;
+  full.member.errors = {"memberID:1 alarm:NOSPACE"};
+  EXPECT_THAT(judge(full), HasSubstr("FAIL h:2379 has an alarm: memberID:1 alarm:NOSPACE"));
+  EndpointAnswer large = good;
+  large.member.database_bytes = (uint64_t{1} << 30) + (1 << 20);
+  EXPECT_THAT(judge(large), HasSubstr("WARN h:2379 has a database of 1025 MiB"));
+  EndpointAnswer failed = good;
+  failed.failure = absl::UnauthenticatedError("etcd at h:2379: no; give a user");
+  EXPECT_EQ(judge(failed), "FAIL etcd at h:2379: no");
 }
 
 }  // namespace

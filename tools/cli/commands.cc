@@ -58,6 +58,7 @@ unsigned GivenFlags(const CommandOptions& options) {
   add(options.doctor.gid_index.has_value(), kGidIndex);
   add(options.cluster.replicas.has_value(), kReplicas);
   add(options.cluster.min_in_sync.has_value(), kMinInSync);
+  add(options.doctor.cluster.has_value(), kCluster);
   add(!options.cluster.etcd.ca_file.empty(), kCaFile);
   add(!options.cluster.etcd.certificate_file.empty(), kCertificateFile);
   add(!options.cluster.etcd.certificate_key_file.empty(), kCertificateKeyFile);

@@ -34,13 +34,14 @@ struct DoctorFlags {
   std::optional<std::string> device = std::nullopt;
   std::optional<int> ib_port = std::nullopt;
   std::optional<int> gid_index = std::nullopt;
+  std::optional<std::string> cluster = std::nullopt;  // etcd://…
 };
 
 // The flags of cluster, as given.
 struct ClusterCommandFlags {
   std::optional<uint64_t> replicas = std::nullopt;
   std::optional<uint64_t> min_in_sync = std::nullopt;
-  EtcdFlags etcd = {};  // without its URI, which is an argument
+  EtcdFlags etcd = {};  // also of doctor --cluster. Without its URI
 };
 
 // The flags of single commands, as given.
@@ -123,6 +124,7 @@ enum CommandFlag : unsigned {
   kCertificateKeyFile = 134217728,
   kUser = 268435456,
   kPasswordFile = 536870912,
+  kCluster = 1073741824,
 };
 
 // The spelling of a CommandFlag.

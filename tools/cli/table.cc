@@ -246,13 +246,15 @@ constexpr Command kCommands[] = {
     {.name = "doctor",
      .arguments = "",
      .summary = "check whether RDMA works on this machine, and print repairs; --peer=URI: probe a "
-                "server; --self-test: move bytes by every layer",
+                "server; --self-test: move bytes by every layer; --cluster=ETCD_URI: check etcd, "
+                "servers and shards of a cluster, and this machine's clocks",
      .example = "doctor --memory=4GiB",
      .arguments_min = 0,
      .arguments_max = 0,
      .needs_server = false,
-     .flags = kPeer | kMemory | kSelfTest | kBind | kDevice | kIbPort | kGidIndex,
-     .check = nullptr,
+     .flags = kPeer | kMemory | kSelfTest | kBind | kDevice | kIbPort | kGidIndex | kCluster |
+              kCaFile | kCertificateFile | kCertificateKeyFile | kUser | kPasswordFile,
+     .check = CheckDoctor,
      .run = RunDoctor},
     {.name = "log",
      .arguments = "verify|dump DIR",
@@ -326,6 +328,7 @@ constexpr FlagName kFlagNames[] = {
     {kDevice, "--device", "NAME"},
     {kIbPort, "--ib-port", "N"},
     {kGidIndex, "--gid-index", "N"},
+    {kCluster, "--cluster", "ETCD_URI"},
     {kReplicas, "--replicas", "N"},
     {kMinInSync, "--min-in-sync", "N"},
     {kCaFile, "--cluster-ca-file", "FILE"},

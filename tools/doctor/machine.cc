@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/timex.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,6 +107,17 @@ std::vector<rdma::VerbsDevice> ThisMachine::VerbsDevices() const {
 }
 
 rdma::ForkSupport ThisMachine::Fork() const { return rdma::GetForkSupport(); }
+
+std::optional<KernelClock> ThisMachine::Clock() const {
+  timex state = {};
+  if (adjtimex(&state) < 0) return std::nullopt;
+  const double tick_nominal = 1e6 / static_cast<double>(sysconf(_SC_CLK_TCK));
+  constexpr double kFrequencyUnit =
+      65536.0 * 1e6;  // of parts in a million, with 16 bits behind the point
+  return KernelClock{static_cast<double>(state.tick) / tick_nominal - 1 +
+                         static_cast<double>(state.freq) / kFrequencyUnit,
+                     (state.status & STA_UNSYNC) == 0};
+}
 
 std::optional<std::string> ThisMachine::Run(const std::vector<std::string>& args) const {
   int pipe_fds[2];

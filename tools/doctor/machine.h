@@ -14,6 +14,12 @@
 
 namespace osprey::doctor {
 
+// What adjtimex(2) says.
+struct KernelClock {
+  double gain = 0;  // of a second, by which CLOCK_MONOTONIC gains on the hardware's; < 0: it loses
+  bool is_synchronized = false;  // to some NTP service
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -31,6 +37,8 @@ class Machine {
 
   virtual std::vector<rdma::VerbsDevice> VerbsDevices() const = 0;
   virtual rdma::ForkSupport Fork() const = 0;
+  // nullopt: it cannot be read.
+  virtual std::optional<KernelClock> Clock() const = 0;
   // Standard output of a command that ended with status 0 within kCommandTimeMax; nullopt
   // otherwise.
   virtual std::optional<std::string> Run(const std::vector<std::string>& args) const = 0;
@@ -58,6 +66,7 @@ class ThisMachine : public RootedMachine {
   ThisMachine() : RootedMachine("") {}
   std::vector<rdma::VerbsDevice> VerbsDevices() const override;
   rdma::ForkSupport Fork() const override;
+  std::optional<KernelClock> Clock() const override;
   std::optional<std::string> Run(const std::vector<std::string>& args) const override;
 };
 

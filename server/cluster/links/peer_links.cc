@@ -12,9 +12,6 @@ namespace {
 
 // Of one port in one turn.
 constexpr size_t kEventsPerTurn = 64;
-// Connections of other servers, with those that have not proved the key: a quarter of them all, and a
-// quarter of these from one source.
-constexpr size_t kIncomingMax = 256;
 
 absl::Status BadOption(absl::string_view option, absl::string_view fix) {
   return absl::InvalidArgumentError(absl::StrCat("LinkOptions::", option, ": ", fix));
@@ -54,8 +51,8 @@ absl::StatusOr<std::unique_ptr<PeerLinks>> PeerLinks::Create(const LinkOptions& 
 PeerLinks::PeerLinks(const LinkOptions& options, std::vector<LinkPort> ports, absl::Time now)
     : context_(options),
       ports_(std::move(ports)),
-      admission_(
-          {.connections_max = kIncomingMax, .requires_authentication = options.key != nullptr}),
+      admission_({.connections_max = kIncomingLinksMax,
+                  .requires_authentication = options.key != nullptr}),
       port_events_(kEventsPerTurn),
       polled_at_(now) {}
 

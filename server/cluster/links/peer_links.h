@@ -29,6 +29,7 @@
 #ifndef OSPREY_SERVER_CLUSTER_LINKS_PEER_LINKS_H_
 #define OSPREY_SERVER_CLUSTER_LINKS_PEER_LINKS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -51,6 +52,10 @@ namespace osprey {
 // For the transports of links: 1 MiB of each connection may be under way.
 inline constexpr rdma::TransportOptions kLinkTransportOptions = {
     .receive_credits = 64, .frame_bytes_max = 16 << 10, .reads_in_flight_max = 2};
+
+// Connections of other servers, with those that have not proved the key: a quarter of them all, and a
+// quarter of these from one source.
+inline constexpr size_t kIncomingLinksMax = 256;
 
 class PeerLinks {
  public:

@@ -218,7 +218,9 @@ void ClusterMember::LinkUp(uint64_t incarnation) {
   for (const auto& shard : shards_) shard->LinkUp(incarnation);
 }
 
+// A server that ends deletes its key before its links end. So the others see that at once.
 void ClusterMember::LinkDown(uint64_t incarnation) {
+  servers_due_ = absl::InfinitePast();
   for (const auto& shard : shards_) shard->LinkDown(incarnation);
 }
 

@@ -13,8 +13,9 @@
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/cluster/etcd/etcd_client.h"
 #include "server/cluster/etcd/etcd_flags.h"
-#include "tools/cli/commands/cluster_status.h"
+#include "tools/cli/commands/cluster_output.h"
 #include "tools/cli/commands/run.h"
+#include "tools/cluster/cluster_status.h"
 #include "tools/common/size_flag.h"
 
 namespace osprey {

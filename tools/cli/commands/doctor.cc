@@ -11,8 +11,10 @@
 #include "client/client.h"
 #include "rdma/address.h"
 #include "rdma/selftest/selftest.h"
+#include "server/cluster/etcd/etcd_flags.h"
 #include "tools/cli/commands/run.h"
 #include "tools/common/size_flag.h"
+#include "tools/doctor/cluster.h"
 #include "tools/doctor/peer.h"
 
 namespace osprey {
@@ -102,6 +104,24 @@ ExitStatus RunPeer(CommandContext& context, const std::string& uri) {
   return ExitStatusOf(WorstOf(findings));
 }
 
+EtcdFlags EtcdFlagsOf(const CommandOptions& options) {
+  EtcdFlags flags = options.cluster.etcd;
+  flags.uri = *options.doctor.cluster;
+  return flags;
+}
+
+ExitStatus RunCluster(CommandContext& context) {
+  const absl::StatusOr<EtcdOptions> etcd = MakeEtcdOptions(EtcdFlagsOf(context.options));
+  if (!etcd.ok()) {
+    context.out->Error("doctor --cluster", etcd.status(), "");
+    return ExitStatus::kFailed;
+  }
+  const doctor::ClusterReport report =
+      doctor::CheckCluster(*etcd, doctor::ThisMachine(), context.timeout);
+  PrintFindings(*context.out, report.findings);
+  return report.has_etcd ? ExitStatusOf(WorstOf(report.findings)) : ExitStatus::kCannotConnect;
+}
+
 // How long the serving host waits for the other.
 constexpr absl::Duration kServeWait = absl::Seconds(60);
 
@@ -179,6 +199,25 @@ ExitStatus ExitStatusOf(doctor::Outcome worst) {
   return ExitStatus::kFailed;
 }
 
+// Of the cluster's flags, which cluster create and status have as well.
+absl::Status CheckDoctor(Arguments /*arguments*/, const CommandOptions& options) {
+  const EtcdFlags& etcd = options.cluster.etcd;
+  if (options.doctor.cluster.has_value()) {
+    if (options.doctor.peer.has_value() || options.doctor.self_test.has_value() ||
+        options.memory.has_value()) {
+      return absl::InvalidArgumentError(
+          "--cluster stands without --peer, --self-test and --memory");
+    }
+    return MakeEtcdOptions(EtcdFlagsOf(options)).status();
+  }
+  for (const std::string* given : {&etcd.ca_file, &etcd.certificate_file,
+                                   &etcd.certificate_key_file, &etcd.user, &etcd.password_file}) {
+    if (!given->empty())
+      return absl::InvalidArgumentError("flags of etcd need --cluster=ETCD_URI here");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckDoctorFlags(const CommandOptions& options) {
   const DoctorFlags& flags = options.doctor;
   if (flags.peer.has_value()) {
@@ -219,6 +258,7 @@ ExitStatus RunDoctor(CommandContext& context, Arguments /*arguments*/) {
   const DoctorFlags& flags = context.options.doctor;
   if (flags.self_test.has_value()) return RunSelfTest(context, flags);
   if (flags.peer.has_value()) return RunPeer(context, *flags.peer);
+  if (flags.cluster.has_value()) return RunCluster(context);
   return RunChecks(context);
 }
 

@@ -90,6 +90,7 @@ ExitStatus RunFlush(CommandContext& context, Arguments arguments);
 ExitStatus RunDoctor(CommandContext& context, Arguments arguments);
 // Errors: INVALID_ARGUMENT.
 absl::Status CheckDoctorFlags(const CommandOptions& options);
+absl::Status CheckDoctor(Arguments arguments, const CommandOptions& options);
 
 // `word` quoted for a shell, on one line for any contents (bash alone accepts the form of a line
 // end).

@@ -267,6 +267,20 @@ TEST_F(ClusterMemberTest, ASuccessorReadsTheRecordAsSoonAsItIsOne) {
   }
 }
 
+// A server that ends has deleted its key by then.
+TEST_F(ClusterMemberTest, TheEndOfALinkIsFollowedByARead) {
+  for (int i = 0; i < 3; ++i) Begin(i);
+  RunFor(absl::Seconds(3));
+  const uint64_t other = At(1).incarnation();
+  while (At(0).NextCall(now_).has_value()) At(0).TakeRead(absl::UnavailableError("late"), now_);
+  At(0).LinkDown(other);
+  const std::optional<StoreCall> call = At(0).NextCall(now_);
+  ASSERT_TRUE(call.has_value() && call->range.has_value());
+  EXPECT_EQ(call->range->key, keys_.Servers());
+  At(0).TakeRead(store_.Range(*call->range), now_);
+  EXPECT_FALSE(At(0).NextCall(now_).has_value());
+}
+
 TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {
   for (int i = 0; i < 3; ++i) Begin(i);
   RunFor(absl::Seconds(3));

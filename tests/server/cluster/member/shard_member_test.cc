@@ -335,6 +335,25 @@ TEST_F(ShardMemberTest, AHandOverAwaitsTheEndOfLeases) {
   EXPECT_LE(nodes_[backup].member.commit_point(), lsn);
 }
 
+// It refuses the first append of the term, and answers the next one.
+TEST_F(ShardMemberTest, AMemberThatLearnsOfATermLateIsSoonGreeted) {
+  Join();
+  Join();
+  nodes_[0].member.HandOverTo(Id(1), now_);
+  now_ += absl::Milliseconds(450);
+  Decide();  // the tail of the next primary, which has to await the others
+  Exchange(2, 3);
+  store_.Execute(Begin(0));
+  const StoreRange range = watch_.ShardsRange();
+  watch_.TakeShards(range, store_.Range(range));
+  for (const int node : {0, 1}) nodes_[node].member.Saw(*watch_.Shard(0), now_);
+  Exchange(-1, 1);
+  ASSERT_FALSE(nodes_[1].member.serves());
+  nodes_[2].member.Saw(*watch_.Shard(0), now_);
+  Exchange(-1, 4);
+  EXPECT_TRUE(nodes_[1].member.serves());
+}
+
 TEST_F(ShardMemberTest, ARefusedHandOverEnds) {
   Join();
   const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;

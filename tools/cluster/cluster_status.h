@@ -1,12 +1,12 @@
-// `kvcli cluster status`: what etcd says of a cluster, read and printed.
+// What etcd says of a cluster: of its servers, and of the replicas of its shards.
 //
 // Only a server's renewals show that it runs. So the servers are read twice, kRenewalWait apart: one
 // that has not renewed its key meanwhile has ended, or is cut off from etcd.
 //
 // Thread rule: one thread at a time.
 
-#ifndef OSPREY_TOOLS_CLI_COMMANDS_CLUSTER_STATUS_H_
-#define OSPREY_TOOLS_CLI_COMMANDS_CLUSTER_STATUS_H_
+#ifndef OSPREY_TOOLS_CLUSTER_CLUSTER_STATUS_H_
+#define OSPREY_TOOLS_CLUSTER_CLUSTER_STATUS_H_
 
 #include <cstdint>
 #include <map>
@@ -16,14 +16,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/cluster/configuration/configuration_watch.h"
 #include "server/cluster/configuration/shard_record.h"
 #include "server/cluster/etcd/etcd_store.h"
 #include "server/cluster/etcd/etcd_uri.h"
-#include "tools/terminal/output.h"
 
 namespace osprey {
 
@@ -33,12 +31,12 @@ inline constexpr absl::Duration kRenewalWait() { return absl::Milliseconds(1200)
 struct ClusterStatus {
   struct Server {
     WatchedServer stored;
-    bool is_renewed = false;  // within kRenewalWait, or created
+    bool is_renewed = false;  // within the wait, or created
   };
 
   std::string name;
   ClusterRecord cluster;
-  int64_t revision = 0;  // of etcd, when `shards` was read
+  int64_t revision = 0;  // of etcd, when all was read
   std::map<std::string, Server> servers;
   std::vector<std::optional<StoredShard>> shards;  // by number; nothing: no readable record
   std::vector<absl::Status> errors;                // of records that cannot be read
@@ -47,20 +45,13 @@ struct ClusterStatus {
   bool HasKey(const Replica& member) const;
 };
 
-// Takes kRenewalWait, unless there is no server. `timeout`: of each read. Errors: NOT_FOUND (no such
+// Takes `renewal_wait`, unless there is no server. `timeout`: of each read. Errors: NOT_FOUND (no such
 // cluster), FAILED_PRECONDITION (etcd was replaced meanwhile; a newer program made the cluster),
 // DATA_LOSS (the cluster's record), and those of Range.
 absl::StatusOr<ClusterStatus> ReadClusterStatus(ConfigurationStore& store, const EtcdUri& uri,
-                                                absl::Duration timeout);
-
-void PrintClusterStatus(Output& out, const ClusterStatus& status);
-
-// "3 replicas, …" of a cluster's record.
-std::string DescribeCluster(const ClusterRecord& record);
-Json ClusterJson(absl::string_view name, const ClusterRecord& record);
-// "id=… shards=… …"
-std::string ClusterFields(const ClusterRecord& record);
+                                                absl::Duration timeout,
+                                                absl::Duration renewal_wait = kRenewalWait());
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_CLI_COMMANDS_CLUSTER_STATUS_H_
+#endif  // OSPREY_TOOLS_CLUSTER_CLUSTER_STATUS_H_
