@@ -15,14 +15,11 @@ namespace {
 
 // Between greetings of peers that did not answer, and probes of those that are silent.
 constexpr absl::Duration kProbeInterval() { return absl::Milliseconds(200); }
-<<<<<<< HEAD
+// … and of a peer that did not have the term, and reads the record.
+constexpr absl::Duration kGreetingPause() { return absl::Milliseconds(10); }
 // A commit point without groups is sent when a replica was sent nothing for so long. *Else* each write alone
 // costs two appends and two answers.
 constexpr absl::Duration kCommitPointPause() { return absl::Milliseconds(5); }
-=======
-// … and of a peer that did not have the term, and reads the record.
-constexpr absl::Duration kGreetingPause() { return absl::Milliseconds(10); }
->>>>>>> wo
 // Before a primary hands over because of a silent member: else two that do not reach each other would do so
 // all the time.
 constexpr absl::Duration kHandOverPause() { return absl::Seconds(10); }
