@@ -16,13 +16,13 @@
 namespace osprey {
 namespace {
 
-const size_t kLongBytes = ((InLab() ? 2 : 6) << 20) + 12345;
+constexpr size_t kLongBytes = (6 << 20) + 12345;
 
 class LargeWritesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     absl::StatusOr<std::unique_ptr<ServerProcess>> server =
-        ServerProcess::Start(NewListenAddress(), {InLab() ? "--memory=48MiB" : "--memory=128MiB"});
+        ServerProcess::Start(NewListenAddress(), {"--memory=128MiB"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     client_ = Connect();
