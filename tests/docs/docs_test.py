@@ -32,7 +32,7 @@ RUN_BY = {
     ("tests/SIMULATION.md", "bazel run //tests/simulation:simulate"): ("tests/docs/page_commands_test.cc", '"tests/SIMULATION.md"'),
     ("server/OPERATING.md", "(umask 077;"): ("tests/scripts/package_in_lab", "server/OPERATING.md '(umask 077;"),
     ("server/OPERATING.md", "kvcli doctor --self-test=serve"): ("tests/rdma/selftest_two_nodes_test.cc", "server/OPERATING.md"),
-    ("server/OPERATING.md", "sysctl -w vm.nr_hugepages"): ("tests/tools/doctor_fixes_test.cc", "server/OPERATING.md"),
+    ("server/OPERATING.md", "sysctl -w vm.nr_hugepages"): ("tests/tools/doctor/doctor_fixes_test.cc", "server/OPERATING.md"),
     ("server/cluster/OPERATING.md", "D="): ("tests/docs/page_commands_test.cc", '"server/cluster/OPERATING.md"'),
     ("server/OPERATING.md", "bazel-bin/"): ("tests/docs/page_commands_test.cc", '"server/OPERATING.md"'),
     "cpp": ("tests/docs/readme_examples_test.cc", "```cpp"),
