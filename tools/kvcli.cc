@@ -67,10 +67,9 @@ DEFINE_string(format, "",
 DEFINE_bool(resume, false, "export: continue an interrupted export");
 DEFINE_uint64(skip, 0, "import: skip the first N records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
-DEFINE_string(
-    cluster, "",
-    "doctor: check the cluster at this etcd://HOST:2379[,HOST:2379]/NAME, or etcds:// for "
-    "TLS");
+DEFINE_string(cluster, "",
+              "doctor: check the cluster at this etcd://HOST:2379[,HOST:2379]/NAME, or "
+              "etcds:// for TLS");
 DEFINE_string(memory, "1GiB",
               "doctor: the --memory that kvserver will have; cluster create: that of each server");
 DEFINE_uint64(replicas, 3, "cluster create: how many servers shall have a copy of each key");
@@ -79,8 +78,7 @@ DEFINE_uint64(min_in_sync, 2,
               "replicas: 1)");
 DEFINE_string(cluster_ca_file, "",
               "cluster, doctor --cluster, with etcds://: file with the certificates of the "
-              "authority that signed "
-              "etcd's, in PEM; else the system's authorities");
+              "authority that signed etcd's, in PEM; else the system's authorities");
 DEFINE_string(cluster_certificate_file, "",
               "cluster, doctor --cluster, with etcds://: file with a certificate for etcd, in PEM");
 DEFINE_string(cluster_certificate_key_file, "",

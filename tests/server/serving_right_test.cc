@@ -88,14 +88,19 @@ TEST(ServingRightTest, ItIsAskedAfterTheDataWasLookedAt) {
   EXPECT_EQ(gets, 1u);
 }
 
-// They wait until the client takes frames again.
-TEST(ServingRightTest, RepliesThatWaitForCreditsAreDropped) {
-  RightServer right;
-  RawClient client(right.server, {.receive_credits = 4});
+// Of a client with 4 credits.
+void LeaveRepliesWaiting(RightServer& right, RawClient& client) {
   client.Establish();
   client.set_asleep(true);
   for (uint64_t i = 1; i <= 6; ++i) client.Send(client.EmptyFrame(rdma::Opcode::kPing, i));
   right.server.Settle();
+}
+
+// They wait until the client takes frames again.
+TEST(ServingRightTest, RepliesThatWaitForCreditsAreDropped) {
+  RightServer right;
+  RawClient client(right.server, {.receive_credits = 4});
+  LeaveRepliesWaiting(right, client);
   const uint64_t sent = right.server.counters().sent_bytes;
   ASSERT_EQ(right.server.closed(CloseReason::kNotServing), 0u);
   right.has_right = false;
@@ -112,10 +117,7 @@ TEST(ServingRightTest, AnEndWithoutItWaitsForNoReplies) {
   for (const bool has_right : {true, false}) {
     RightServer right;
     RawClient client(right.server, {.receive_credits = 4});
-    client.Establish();
-    client.set_asleep(true);
-    for (uint64_t i = 1; i <= 6; ++i) client.Send(client.EmptyFrame(rdma::Opcode::kPing, i));
-    right.server.Settle();
+    LeaveRepliesWaiting(right, client);
     right.has_right = has_right;
     right.server.engine().Stop(right.server.now());
     right.server.Settle();

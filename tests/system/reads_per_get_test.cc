@@ -9,7 +9,10 @@ namespace {
 
 TEST(ReadsPerGet, KeepWithinTheirTargetsWhileATableGrows) {
   ReadsOptions options;
-  if (InLab()) options.keys = 10'000, options.samples = 500;
+  if (InLab()) {
+    options.keys = 10'000;
+    options.samples = 500;
+  }
   for (const ReadsRow& row : CountReads(options)) {
     if (!row.is_count) continue;
     EXPECT_LE(row.value, row.target) << row.name << ", in " << row.unit;

@@ -269,7 +269,7 @@ TEST_F(KvcliTest, FlushDeletesEveryKeyAndPrintsHowMany) {
 }
 
 TEST_F(KvcliTest, AValueMayBeLongerThanAClientsDefaultBuffers) {
-  if (InLab()) GTEST_SKIP() << "44 s there; large_values_test has values of 64 MiB";
+  if (InLab()) GTEST_SKIP() << "it takes long there; large_values_test has values of 64 MiB";
   absl::StatusOr<std::unique_ptr<ServerProcess>> server =
       ServerProcess::Start(NewListenAddress(), {"--memory=256MiB"});
   ASSERT_TRUE(server.ok()) << server.status();

@@ -4,16 +4,17 @@
 
 #include "absl/strings/str_format.h"
 #include "rdma/lease_clock.h"
+#include "rdma/lease_time.h"
 #include "tools/doctor/cluster.h"
 
 namespace osprey::doctor {
 namespace {
 
 constexpr char kClock[] = "clock";
-// Servers assume that no clock gains or loses a tenth (rdma/lease_time.h).
-constexpr double kRateMax = 0.1;
-// … of which a half is left for what the kernel does not tell, as the crystal's own error.
-constexpr double kRateWarned = 0.05;
+// Servers assume that no clock gains or loses so much.
+constexpr double kRateMax = kClockDriftPercent / 100.0;
+// A half is left for what the kernel does not tell, as the crystal's own error.
+constexpr double kRateWarned = kRateMax / 2;
 
 void CheckTsc(const Machine& machine, std::vector<Finding>& findings) {
   const std::optional<std::string> cpuinfo = machine.Read("/proc/cpuinfo");
@@ -26,8 +27,7 @@ void CheckTsc(const Machine& machine, std::vector<Finding>& findings) {
         {Outcome::kWarn,
          kClock,
          "this machine has no invariant TSC: while a guest is paused, the leases of its server "
-         "last "
-         "on",
+         "last on",
          {"kill -TERM PID   # the server, before its guest is paused or migrated",
           "qemu-system-x86_64 -cpu host,migratable=no,+invtsc …   # gives the guest one"}});
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/cluster/etcd/etcd_client.h"
+#include "server/cluster/right/right_times.h"
 #include "tools/common/printable.h"
 
 namespace osprey::doctor {
@@ -33,7 +34,7 @@ Finding JudgeServer(const std::string& id, const ClusterStatus::Server& server, 
     return {
         Outcome::kFail,
         kServer,
-        absl::StrCat(id, " has not renewed its key for ", absl::FormatDuration(kRightLasts()),
+        absl::StrCat(id, " has not renewed its key for ", absl::FormatDuration(kRightTtl()),
                      ": it has ended, is stopped, or cannot reach etcd, so its right has ended"),
         {"start it again, or repair its network to etcd"}};
   }
@@ -53,7 +54,7 @@ Finding JudgeServer(const std::string& id, const ClusterStatus::Server& server, 
 absl::StatusOr<ClusterStatus> StatusOf(const EtcdOptions& options, absl::Duration timeout) {
   const absl::StatusOr<std::unique_ptr<EtcdClient>> etcd = EtcdClient::Create(options);
   if (!etcd.ok()) return etcd.status();
-  return ReadClusterStatus(**etcd, options.uri, timeout, kRightLasts());
+  return ReadClusterStatus(**etcd, options.uri, timeout, kRightTtl());
 }
 
 bool Runs(const ClusterStatus& status, const Replica& member) {
@@ -103,6 +104,24 @@ Finding JudgeShard(const ClusterStatus& status, const std::string& shard,
           {}};
 }
 
+void CheckInEtcd(const EtcdOptions& options, absl::Duration timeout,
+                 std::vector<Finding>& findings) {
+  const absl::StatusOr<ClusterStatus> status = StatusOf(options, timeout);
+  if (!status.ok()) {
+    findings.push_back(FindingOf(Outcome::kFail, kCluster, status.status().message()));
+    return;
+  }
+  findings.push_back(
+      {Outcome::kPass,
+       kCluster,
+       absl::StrCat(status->name, ": ", status->cluster.replicas, " replicas, writes need ",
+                    status->cluster.min_in_sync, " in sync"),
+       {}});
+  CheckServers(
+      *status, [](const LinkTarget& target) { return ProbeLink(target, kProbeMax()); }, findings);
+  CheckShards(*status, findings);
+}
+
 }  // namespace
 
 Finding FindingOf(Outcome outcome, std::string check, absl::string_view message) {
@@ -143,28 +162,6 @@ void CheckShards(const ClusterStatus& status, std::vector<Finding>& findings) {
     }
   }
 }
-
-namespace {
-
-void CheckInEtcd(const EtcdOptions& options, absl::Duration timeout,
-                 std::vector<Finding>& findings) {
-  const absl::StatusOr<ClusterStatus> status = StatusOf(options, timeout);
-  if (!status.ok()) {
-    findings.push_back(FindingOf(Outcome::kFail, kCluster, status.status().message()));
-    return;
-  }
-  findings.push_back(
-      {Outcome::kPass,
-       kCluster,
-       absl::StrCat(status->name, ": ", status->cluster.replicas, " replicas, writes need ",
-                    status->cluster.min_in_sync, " in sync"),
-       {}});
-  CheckServers(
-      *status, [](const LinkTarget& target) { return ProbeLink(target, kProbeMax()); }, findings);
-  CheckShards(*status, findings);
-}
-
-}  // namespace
 
 ClusterReport CheckCluster(const EtcdOptions& options, const Machine& machine,
                            absl::Duration timeout) {

@@ -24,17 +24,12 @@
 
 namespace osprey::doctor {
 
-// A server's right ends without a renewal in this time (server/cluster/right).
-inline constexpr absl::Duration kRightLasts() { return absl::Seconds(3); }
-// A server gives up a renewal that takes longer.
-inline constexpr absl::Duration kRenewalMax() { return absl::Milliseconds(900); }
-
 struct ClusterReport {
   std::vector<Finding> findings;
   bool has_etcd = false;  // an endpoint has answered
 };
 
-// `timeout`: of each call to etcd. Takes kRightLasts, and the time of the calls.
+// `timeout`: of each call to etcd. Takes kRightTtl, and the time of the calls.
 ClusterReport CheckCluster(const EtcdOptions& options, const Machine& machine,
                            absl::Duration timeout);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "server/cluster/etcd/etcd_client.h"
+#include "server/cluster/right/right_times.h"
 #include "tools/doctor/cluster.h"
 
 namespace osprey::doctor {
@@ -18,7 +19,7 @@ constexpr char kEtcd[] = "etcd";
 constexpr int kTransactions = 5;
 constexpr int kMajorMin = 3;
 constexpr int kMinorMin = 4;
-// A share of kRenewalMax: a slower etcd has little left for a busy minute.
+// A share of kRenewalTimeout: a slower etcd has little left for a busy minute.
 constexpr int kSlowShare = 10;
 // Half of etcd's default for --quota-backend-bytes.
 constexpr uint64_t kDatabaseBytesMax = uint64_t{1} << 30;
@@ -87,12 +88,12 @@ Finding JudgeMember(const EndpointAnswer& answer) {
             {"etcdctl alarm list   # NOSPACE: compact, defrag, and then: etcdctl alarm disarm"}};
   }
   const std::string time = Milliseconds(answer.slowest);
-  if (answer.slowest > kRenewalMax() / kSlowShare) {
-    return {answer.slowest > kRenewalMax() ? Outcome::kFail : Outcome::kWarn,
+  if (answer.slowest > kRenewalTimeout() / kSlowShare) {
+    return {answer.slowest > kRenewalTimeout() ? Outcome::kFail : Outcome::kWarn,
             kEtcd,
             absl::StrCat(answer.address, " takes ", time,
                          " for a transaction: a server gives up after ",
-                         Milliseconds(kRenewalMax()), ", and then its right may lapse"),
+                         Milliseconds(kRenewalTimeout()), ", and then its right may lapse"),
             {"give etcd a faster disk, or one of its own   # see its metric "
              "etcd_disk_wal_fsync_duration_seconds"}};
   }

@@ -10,15 +10,13 @@
 #include "rdma/background_thread.h"
 #include "rdma/lease_time.h"
 #include "rdma/reasons.h"
+#include "server/cluster/right/right_times.h"
 
 namespace osprey::server {
 namespace {
 
 // A member's own times are not known, so the thread turns at least so often.
 constexpr absl::Duration kTurnMax() { return absl::Milliseconds(10); }
-constexpr absl::Duration kTtl() { return absl::Seconds(3); }
-// Of a renewal: so that another one fits before the right ends.
-constexpr absl::Duration kRenewalTimeout() { return absl::Milliseconds(900); }
 constexpr absl::Duration kCallTimeout() { return absl::Milliseconds(900); }
 // From the request to end: a successor has the data by then, or none gets it.
 constexpr absl::Duration kHandOverMax() { return absl::Seconds(3); }
@@ -66,7 +64,7 @@ absl::Status ClusterNode::Open() {
                                 .cluster = options_.cluster,
                                 .server = options_.server,
                                 .addresses = options_.listen,
-                                .ttl = kTtl(),
+                                .ttl = kRightTtl(),
                                 .backup_timeout = options_.backup_timeout,
                                 .random = options_.random,
                                 .log = options_.log},

@@ -54,14 +54,18 @@ class Writers {
   std::vector<std::thread> threads_;
 };
 
+void ServeWithBackup(World& world, TestServer& primary, TestServer& backup) {
+  primary.Start();
+  primary.Serve();
+  backup.Start();
+  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+}
+
 // What is no acknowledgement is left to the cluster's thread: requests to join, links that come and go.
 TEST(NodeDriveTest, ServersJoinAndEndWhilePollersDrive) {
   World world(/*replicas=*/3);
   TestServer a{world, "a"}, b{world, "b"}, c{world, "c"};
-  a.Start();
-  a.Serve();
-  b.Start();
-  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+  ServeWithBackup(world, a, b);
   Writers writers(a, 2);
   EXPECT_TRUE(writers.AwaitMore());
   c.Start();
@@ -78,10 +82,7 @@ TEST(NodeDriveTest, ServersJoinAndEndWhilePollersDrive) {
 TEST(NodeDriveTest, ACommitThatDrivesFailsWhenTheServerHandsOver) {
   World world(/*replicas=*/2);
   TestServer a{world, "a"}, b{world, "b"};
-  a.Start();
-  a.Serve();
-  b.Start();
-  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+  ServeWithBackup(world, a, b);
   Writers writers(a, 2);
   EXPECT_TRUE(writers.AwaitMore());
   a.Stop();
