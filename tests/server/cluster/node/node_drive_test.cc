@@ -61,21 +61,30 @@ void ServeWithBackup(World& world, TestServer& primary, TestServer& backup) {
   ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
 }
 
-// What is no acknowledgement is left to the cluster's thread: requests to join, links that come and go.
+// What is no acknowledgement is left to the cluster's thread: requests to join, links that come and go. (Requests
+// come again if they are lost, links do not.)
 TEST(NodeDriveTest, ServersJoinAndEndWhilePollersDrive) {
-  World world(/*replicas=*/3);
-  TestServer a{world, "a"}, b{world, "b"}, c{world, "c"};
+  World world(/*replicas=*/5);
+  TestServer a{world, "a"}, b{world, "b"}, c{world, "c"}, d{world, "d"}, e{world, "e"};
   ServeWithBackup(world, a, b);
   Writers writers(a, 2);
   EXPECT_TRUE(writers.AwaitMore());
-  c.Start();
-  EXPECT_TRUE(Await([&] { return world.InSync() == 3; }));
-  EXPECT_TRUE(writers.AwaitMore());
-  b.Kill();
-  EXPECT_TRUE(Await([&] { return world.InSync() == 2; }));
-  EXPECT_TRUE(writers.AwaitMore());
+  const auto await_others = [&](size_t count) {
+    EXPECT_TRUE(Await([&] { return world.InSync() == count + 1; })) << count;
+    EXPECT_TRUE(Await([&] { return a.node->stats().links == count; })) << count;
+    EXPECT_TRUE(writers.AwaitMore());
+  };
+  size_t others = 1;
+  for (TestServer* const server : {&c, &d, &e}) {
+    server->Start();
+    await_others(++others);
+  }
+  for (TestServer* const server : {&b, &c, &d}) {
+    server->Kill();
+    await_others(--others);
+  }
   writers.End();
-  EXPECT_TRUE(Await([&] { return c.tables->stats().keys == a.tables->stats().keys; }));
+  EXPECT_TRUE(Await([&] { return e.tables->stats().keys == a.tables->stats().keys; }));
 }
 
 // *Else* the poller and the thread that ends its engine wait for each other.
