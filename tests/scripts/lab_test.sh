@@ -71,7 +71,7 @@ what_was_synced_to_a_disk_is_there_in_the_next_guest() {
   local disk=$scratch/disk
   truncate --size=64M "$disk" && /sbin/mkfs.ext4 -q -F "$disk"
   run --disk "$disk" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && echo kept > /run/disk/file && sync /run/disk/file'
-  expect_status 0
+  [[ $status -eq 0 ]] || note "writing failed with status $status: $(tail -n 5 "$scratch/err")"
   run --disk "$disk" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && cat /run/disk/file'
   expect_out kept
   run --disk "$scratch/none" -- true
@@ -104,6 +104,12 @@ files_written_in_the_guest_are_the_hosts() {
   expect_status 0
   cmp <(seq 50000) "$scratch/files/seq" || note "the file differs"
   [[ -d $scratch/files/d && -L $scratch/files/l ]] || note "a directory or a link is missing"
+}
+
+the_guest_is_told_the_frequency_of_its_tsc() {
+  run -- sh -c 'told=$(grep -o "tsc_early_khz=[0-9]*" /proc/cmdline | cut -d= -f2)
+    dmesg | grep -q "tsc: Detected ${told%???}\.${told#${told%???}} MHz" && echo "${#told} digits"'
+  expect_out '7 digits'
 }
 
 the_guest_has_what_9p_cannot_hold() {

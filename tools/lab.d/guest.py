@@ -4,8 +4,10 @@ All that connects this process with QEMU are inherited socket pairs: there is no
 that another lab could collide with, or that could be left behind.
 """
 
+import ctypes
 import dataclasses
 import ipaddress
+import mmap
 import os
 import socket
 import struct
@@ -20,7 +22,7 @@ NETDEV = "lab0"       # as in init
 PORTS = ("control", "stdout", "stderr", "stdin")  # virtio-serial ports 1, 2, 3, 4, as in init
 SEND_S_MAX = 10  # a few KiB, which take milliseconds
 CHUNK_BYTES = 64 * 1024
-# A guest that boots beside heavy load may take a wrong frequency for its TSC's, and all its times are wrong then.
+# A guest that measured its TSC beside heavy load took a wrong frequency at times, and all its times were wrong then.
 CLOCK_S_MIN = 1          # how long it is compared with the host's; most of that is the boot
 CLOCK_ERROR_MAX = 0.05
 CLOCK_TICK_S = 0.01      # of /proc/uptime
@@ -39,6 +41,36 @@ KERNEL_ARGUMENTS = ("console=ttyS0 tsc=reliable clocksource=tsc no_timer_check m
 EXACT = ["-icount", "shift=0,sleep=off"]
 
 
+RDTSC = bytes.fromhex("0f31"      # rdtsc
+                      "48c1e220"  # shl rdx, 32
+                      "4809d0"    # or rax, rdx
+                      "c3")       # ret
+TSC_S = 0.05                        # how long the host's TSC is measured
+
+
+def tsc_khz():
+    """The frequency of the host's TSC, which is also the emulated one. The guest need not measure it, which goes wrong
+    where the host is busy."""
+    with mmap.mmap(-1, len(RDTSC), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) as code:
+        code.write(RDTSC)
+        start = ctypes.c_char.from_buffer(code)
+        read_tsc = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(start))
+
+        def moment():
+            """(ns the reading took, ns of the clock, ticks), of the reading that was disturbed least."""
+            readings = []
+            for _ in range(20):
+                began_ns, ticks, ended_ns = time.monotonic_ns(), read_tsc(), time.monotonic_ns()
+                readings.append((ended_ns - began_ns, (began_ns + ended_ns) // 2, ticks))
+            return min(readings)
+
+        _, first_ns, first_ticks = moment()
+        time.sleep(TSC_S)
+        _, last_ns, last_ticks = moment()
+        del read_tsc, start  # a mapping in use cannot be closed
+    return round((last_ticks - first_ticks) * 1_000_000 / (last_ns - first_ns))
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How each guest is made; the same for both nodes."""
@@ -52,6 +84,7 @@ class Settings:
     nodes: int
     disk: str | None  # of node 1: a file
     exact: bool  # the clock counts instructions: see EXACT
+    tsc_khz: int | None  # what the kernel takes for the frequency of its TSC; None: it measures it
 
 
 def address(node):
@@ -230,7 +263,8 @@ class Guest:
         gids = [ipaddress.IPv6Address(text).exploded for text in (f"::ffff:{address(node)}", address6(node))]
         told = dict(node=node, nodes=settings.nodes, mtu=settings.mtu_bytes, gids=",".join(gids),
                     stdin=int(pass_stdin), disk=int(self._has_disk()), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
-        return " ".join([KERNEL_ARGUMENTS] + [f"lab_{key}={value}" for key, value in told.items()])
+        known = [f"tsc_early_khz={settings.tsc_khz}"] if settings.tsc_khz else []
+        return " ".join([KERNEL_ARGUMENTS] + known + [f"lab_{key}={value}" for key, value in told.items()])
 
     def _spawn(self, function, *arguments):
         thread = threading.Thread(target=function, args=arguments, daemon=True)
