@@ -1,6 +1,7 @@
 // Clients that do not receive the descriptors which a server sends them. These count as in flight
 // for the server's user, and with too many of them the server could accept no client.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/sockios.h>
 #include <signal.h>
@@ -194,18 +195,26 @@ TEST_F(ShmUnreadTest, AClientThatSendsItsOwnEndIsNotKeptForEver) {
   EXPECT_LE(OpenDescriptors(), descriptors + 10) << "listener, epoll and the like";
 }
 
-// An honest client whose connection the server ends is not kept.
+// An honest client whose connection the server ends is not kept. It may be refused for what its user's
+// lane has still to close: on a busy machine the thread that closes comes late.
 TEST_F(ShmUnreadTest, AClientThatReceivesIsNotKept) {
   EndingServer server(Path());
   const std::shared_ptr<CloserLane> lane = CloserLane::Create();
-  for (size_t i = 0; i < 2 * ShmPeerLedger::kKeptMax; ++i) {
+  const absl::Time end = absl::Now() + kContractPatience;
+  while (server.accepted() < 2 * ShmPeerLedger::kKeptMax && absl::Now() < end) {
+    const size_t refused = server.refused();
     const UniqueFd socket = Intrude();
     Meet(server);
     ReceivedPacket answer;
     EXPECT_EQ(ReceivePacket(socket.get(), lane, &answer), ReceiveResult::kPacket);
-    EXPECT_EQ(answer.packet.connect.reason, 0) << i;
+    if (server.refused() == refused) {
+      EXPECT_EQ(answer.packet.connect.reason, 0);
+      continue;
+    }
+    EXPECT_THAT(server.reason().message(), testing::HasSubstr("wait to be closed"));
+    absl::SleepFor(absl::Milliseconds(1));
   }
-  EXPECT_EQ(server.refused(), 0u);
+  EXPECT_EQ(server.accepted(), 2 * ShmPeerLedger::kKeptMax);
 }
 
 TEST_F(ShmUnreadTest, UsersShareWhatIsKept) {

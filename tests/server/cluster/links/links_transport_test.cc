@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -174,9 +175,12 @@ TEST_P(LinksTransportTest, TwoServersExchangeMessagesOfAllLengths) {
   }
   // Those of peers are closed by another thread. Over verbs the kernel takes up to a minute.
   if (Place::over_verbs()) return;
-  for (const absl::Time end = Now() + kPatience; OpenDescriptors() != before && Now() < end;)
+  // Some of the first domain may still have been open before.
+  const auto none_is_new = [&] { return std::ranges::includes(before, OpenDescriptors()); };
+  for (const absl::Time end = Now() + kPatience; !none_is_new() && Now() < end;)
     absl::SleepFor(absl::Milliseconds(10));
-  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_TRUE(none_is_new()) << testing::PrintToString(OpenDescriptors())
+                             << " before: " << testing::PrintToString(before);
 }
 
 TEST_P(LinksTransportTest, TheEndOfAServerIsNoticedAndItsReturn) {
