@@ -10,6 +10,7 @@
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
 #include "tests/index/prepared_fixture.h"
+#include "tests/support/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -48,7 +49,7 @@ uint64_t RunDecisions(uint64_t seed, bool evict) {
 
 TEST(PreparedWritesTest, WhatIsDecidedFitsIntoAFullTable) {
   uint64_t refused = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 60 / kVolumeParts; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     refused += RunDecisions(seed, /*evict=*/false);
     if (HasFailure()) return;
@@ -57,7 +58,7 @@ TEST(PreparedWritesTest, WhatIsDecidedFitsIntoAFullTable) {
 }
 
 TEST(PreparedWritesTest, WhatIsDecidedFitsIntoACache) {
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= 30 / kVolumeParts; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     (void)RunDecisions(seed, /*evict=*/true);
     if (HasFailure()) return;

@@ -15,6 +15,9 @@ inline constexpr int kVolumeParts = 4;
 inline constexpr int kVolumeParts = 1;
 #endif
 
+// Whether tests look for the seeds that find a mistake made on purpose. Once is enough.
+inline constexpr bool kSearchesMistakes = kVolumeParts == 1;
+
 }  // namespace osprey
 
 #endif  // OSPREY_TESTS_SUPPORT_VOLUME_H_

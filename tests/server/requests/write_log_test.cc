@@ -18,6 +18,7 @@
 #include "tests/server/requests/logged_server.h"
 #include "tests/server/server_harness.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/volume.h"
 
 namespace osprey::server {
 namespace {
@@ -458,7 +459,7 @@ struct RandomLoad {
 TEST_P(WriteLogTest, TheLogReplaysToTheTables) {
   uint64_t refused_for_space = 0;
   uint64_t evictions = 0;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 150 / kVolumeParts; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     HarnessOptions options;
     options.evict = seed % 3 == 0;

@@ -18,6 +18,7 @@
 #include "server/cluster/table/table_copy.h"
 #include "tests/index/index_test_util.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/volume.h"
 #include "xxhash.h"
 
 namespace osprey::server {
@@ -222,7 +223,7 @@ TEST(TableReplicaTest, AMarkCountsOnceItIsApplied) {
 // Groups of random sizes until one is refused; then some are replaced, and the rest is applied.
 TEST(TableReplicaTest, WhatIsReservedIsAppliedInAFullMemory) {
   uint64_t refused = 0;
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= 30 / kVolumeParts; ++seed) {
     Fixture one(512 << 10, /*evict=*/seed % 3 == 0);
     SplitMix64 random(seed);
     const uint64_t bytes[] = {4, 30, 200, 2000, 20000};

@@ -7,11 +7,12 @@
 #include "gtest/gtest.h"
 #include "server/cluster/replication/test_hooks.h"
 #include "tests/server/cluster/table/table_world.h"
+#include "tests/support/volume.h"
 
 namespace osprey::server {
 namespace {
 
-constexpr uint64_t kSeeds = 12;
+constexpr uint64_t kSeeds = 12 / kVolumeParts;
 
 TableWorldOptions OptionsOf(uint64_t seed) {
   TableWorldOptions options;
@@ -59,14 +60,14 @@ TEST(TableSimulationTest, ReplicasHaveTheSame) {
     sums.Add(world);
   }
   EXPECT_EQ(sums.refusals, 0);
-  EXPECT_GT(sums.joined, 20);
-  EXPECT_GT(sums.failovers, 20);
-  EXPECT_GT(sums.replaced, 20);
-  EXPECT_GT(sums.expiries, 200u);
-  EXPECT_GT(sums.during_copies, 100u);
-  EXPECT_GT(sums.expired_seen, 200u);
-  EXPECT_GT(sums.looks_refused, 20u);
-  EXPECT_GT(sums.clock_jumps, 10u);
+  EXPECT_GT(sums.joined, 20 / kVolumeParts);
+  EXPECT_GT(sums.failovers, 20 / kVolumeParts);
+  EXPECT_GT(sums.replaced, 20 / kVolumeParts);
+  EXPECT_GT(sums.expiries, 200u / kVolumeParts);
+  EXPECT_GT(sums.during_copies, 100u / kVolumeParts);
+  EXPECT_GT(sums.expired_seen, 200u / kVolumeParts);
+  EXPECT_GT(sums.looks_refused, 20u / kVolumeParts);
+  EXPECT_GT(sums.clock_jumps, 10u / kVolumeParts);
 }
 
 TEST(TableSimulationTest, ReplicasOfAnEvictingPrimaryHaveTheSame) {
@@ -76,9 +77,9 @@ TEST(TableSimulationTest, ReplicasOfAnEvictingPrimaryHaveTheSame) {
     ASSERT_EQ(world.Run(), "") << "seed " << seed;
     sums.Add(world);
   }
-  EXPECT_GT(sums.evictions, 1000u);
-  EXPECT_GT(sums.failovers, 3);
-  EXPECT_GT(sums.joined, 40);
+  EXPECT_GT(sums.evictions, 1000u / kVolumeParts);
+  EXPECT_GT(sums.failovers, 3 / kVolumeParts);
+  EXPECT_GT(sums.joined, 40 / kVolumeParts);
 }
 
 TEST(TableSimulationTest, FullReplicasRefuseGroupsAndApplyWhatTheyTook) {
@@ -98,8 +99,8 @@ TEST(TableSimulationTest, FullReplicasRefuseGroupsAndApplyWhatTheyTook) {
       ASSERT_EQ(world.Run(), "") << "seed " << seed;
       sums.Add(world);
     }
-    EXPECT_GT(sums.refusals, 10) << evict;
-    EXPECT_GT(sums.joined, 3) << evict;
+    EXPECT_GT(sums.refusals, 10 / kVolumeParts) << evict;
+    EXPECT_GT(sums.joined, 3 / kVolumeParts) << evict;
   }
 }
 
@@ -111,6 +112,7 @@ struct Mistaken {
 class TableMistakesTest : public ::testing::TestWithParam<ReplicationMistake> {};
 
 TEST_P(TableMistakesTest, IsFound) {
+  if (!kSearchesMistakes) GTEST_SKIP() << "searched in the build that ships";
   const Mistaken mistaken(GetParam());
   std::string found;
   for (uint64_t seed = 1; seed <= 60 && found.empty(); ++seed) {
