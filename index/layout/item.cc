@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "index/layout/hash.h"
+#include "index/layout/short_bytes.h"
 #include "index/layout/test_hooks.h"
 
 namespace osprey::index {
@@ -14,6 +15,12 @@ absl::string_view KeyIn(ByteSpan bytes, ItemTag tag) {
   const uint64_t from = std::min<uint64_t>(sizeof(ItemHeader), bytes.size());
   const uint64_t length = std::min<uint64_t>(tag.key_length, bytes.size() - from);
   return {reinterpret_cast<const char*>(bytes.data() + from), length};
+}
+
+// Of a whole item.
+bool HoldsKey(ByteSpan record, ItemTag tag, absl::string_view key) {
+  return tag.key_length == key.size() &&
+         EqualBytes(record.data() + sizeof(ItemHeader), key.data(), key.size());
 }
 
 // An item longer than the bytes read cannot be checked. It is READ in full only if the bytes read
@@ -37,7 +44,7 @@ ItemReading JudgeWhole(ByteSpan record, const ItemHeader& header, ItemTag tag,
     reading.verdict = ItemVerdict::kDead;
     return reading;
   }
-  if (KeyIn(record, tag) != key && !IsMutant(Mutant::kKeyNotCompared)) {
+  if (!HoldsKey(record, tag, key) && !IsMutant(Mutant::kKeyNotCompared)) {
     reading.verdict = ItemVerdict::kOther;
     return reading;
   }

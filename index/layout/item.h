@@ -33,7 +33,7 @@ struct ItemReading {
 
 // The part of an item's checksum that is the header's and the place's: a sum of bijections, each of
 // one word. A change of one word alone changes the sum.
-inline uint64_t ItemHeaderTerm(const ItemHeader& header, RecordPlace place) {
+[[gnu::always_inline]] inline uint64_t ItemHeaderTerm(const ItemHeader& header, RecordPlace place) {
   // They keep the words of a header from cancelling each other.
   constexpr uint64_t kLengthWordSalt = 0xd6e8feb86659fd93;
   constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;

@@ -41,6 +41,7 @@ void Directory::WritePage(const Page& page) {
 }
 
 void Directory::WriteHeader() {
+  NoteChange();
   RegionHeader header{};
   header.magic = kRegionMagic;
   header.layout_version = kLayoutVersion;
@@ -64,6 +65,7 @@ void Directory::Name(uint32_t hash_bits, DirectoryEntry segment) {
     for (; index < end; index += stride) page.at(index) = segment.Pack();
     WritePage(page);
   }
+  NoteChange();
 }
 
 void Directory::Halve() {

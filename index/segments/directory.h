@@ -55,6 +55,10 @@ class Directory {
     return DirectoryEntryOffset(hash_bits & ((uint64_t{1} << depth_) - 1));
   }
 
+  // How often it has changed, at least once. By any thread: what At or Peek returns after this call
+  // is right as long as it is the same.
+  uint32_t changes() const { return changes_.load(std::memory_order_acquire); }
+
   // Names the segment whose keys' hashes end in the low `segment.depth` bits of `hash_bits`, at all
   // of its entries. REQUIRES: not doubling(); the segment is at most depth() deep.
   void Name(uint32_t hash_bits, DirectoryEntry segment);
@@ -69,6 +73,10 @@ class Directory {
  private:
   uint64_t size() const { return uint64_t{1} << depth_; }
   uint64_t EntryWord(uint64_t index) const { return writer_.Word(DirectoryEntryOffset(index)); }
+  // Called after each change. Only the writer writes it.
+  void NoteChange() {
+    changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
   struct Page;
   void WritePage(const Page& page);
   void WriteHeader();
@@ -79,6 +87,7 @@ class Directory {
   // Relaxed: Peek may return stale entries, and all other accesses are the writer's.
   std::atomic<uint32_t> depth_{0};
   uint64_t filled_ = 0;  // entries in the region
+  std::atomic<uint32_t> changes_{0};
 };
 
 }  // namespace osprey::index

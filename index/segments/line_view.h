@@ -67,9 +67,9 @@ inline LineEntry EntryAt(const Line& line, uint32_t at) {
 
 // Compares all words of a line at once, with SSE2, which every x86-64 has. It executes the same
 // instructions wherever a key is, so no branch depends on that.
-class SlotSearch {
+class LineSearch {
  public:
-  SlotSearch(const Line& line, uint32_t fingerprint) {
+  LineSearch(const Line& line, uint32_t fingerprint) : line_(line) {
     const __m128i a = UpperHalves(line, 0);
     const __m128i b = UpperHalves(line, 1);
     const __m128i c = UpperHalves(line, 2);
@@ -80,18 +80,28 @@ class SlotSearch {
       return _mm_cmpeq_epi32(_mm_srli_epi32(upper, 14), wanted);
     };
     slots_ = SignsOf(is_slot(a), is_slot(b), is_slot(c), is_slot(d));
+  }
+
+  // The words that look like a slot of that fingerprint, one bit each.
+  uint32_t slots() const { return slots_; }
+  // Likewise, the head of an inline item. Each call computes them.
+  uint32_t inline_heads() const {
     const auto is_inline = [](__m128i upper) {
       return _mm_and_si128(upper, _mm_slli_epi32(upper, 1));
     };
-    inline_heads_ = SignsOf(is_inline(a), is_inline(b), is_inline(c), is_inline(d));
+    return SignsOf(is_inline(UpperHalves(line_, 0)), is_inline(UpperHalves(line_, 1)),
+                   is_inline(UpperHalves(line_, 2)), is_inline(UpperHalves(line_, 3)));
   }
-
-  // The words that look like a slot of that fingerprint, one bit each. They are slots, unless
-  // MayHoldInline.
-  uint32_t slots() const { return slots_; }
-  // Whether some word looks like the head of an inline item. Then other words may be its key and
-  // value.
-  bool MayHoldInline() const { return inline_heads_ != 0; }
+  // Whether that word, which looks like one of them, is no part of an inline item's key or value.
+  bool IsHead(uint32_t at) const {
+    // Up to the end of an entry only heads look like heads.
+    uint32_t end = 0;
+    for (uint32_t rest = inline_heads() & ((1u << at) - 1); rest != 0; rest = rest >> end << end) {
+      const auto head = static_cast<uint32_t>(std::countr_zero(rest));
+      end = head + InlineHead::Unpack(line_.words[head]).words();
+    }
+    return end <= at;
+  }
 
  private:
   static constexpr uint32_t kHeaderWords = sizeof(RecordHeader) / kWordBytes;
@@ -112,8 +122,8 @@ class SlotSearch {
     return static_cast<uint32_t>(_mm_movemask_epi8(all)) >> kHeaderWords;
   }
 
+  const Line& line_;
   uint32_t slots_;
-  uint32_t inline_heads_;
 };
 
 // Finds the entry of a key in lines.
@@ -128,8 +138,8 @@ class EntrySearch {
   template <typename IsItsItem>
   uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
     if (KindOf(line.words[0]) != WordKind::kInline) {
-      const SlotSearch search(line, fingerprint_);
-      if (!search.MayHoldInline()) {
+      const LineSearch search(line, fingerprint_);
+      if (search.inline_heads() == 0) {
         for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
           const auto at = static_cast<uint32_t>(std::countr_zero(slots));
           if (is_its_item(line.words[at])) return at;

@@ -4,19 +4,10 @@
 #include <cassert>
 #include <cstring>
 
-#include "index/layout/hash.h"
-#include "index/layout/item.h"
 #include "index/layout/record.h"
 
 namespace osprey::index {
 namespace {
-
-constexpr uint64_t kDataOffset = sizeof(ItemHeader);
-
-// Without the checksum.
-ItemHeader HeaderWith(uint32_t version, uint32_t tag, const ItemFields& fields) {
-  return {{version, tag, 0}, fields.length_word(), fields.cas_word()};
-}
 
 ByteSpan BytesOf(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -84,8 +75,8 @@ Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t ca
                                 uint64_t expiry_ns) {
   const StoredItem item = At(offset);
   const ItemHeader header =
-      HeaderWith(RecordVersion(writer_.cas_version()), LiveItemTag(item.key.size()),
-                 {item.value.size(), cas_version, expiry_ns});
+      ItemHeaderWith(RecordVersion(writer_.cas_version()), LiveItemTag(item.key.size()),
+                     {item.value.size(), cas_version, expiry_ns});
   writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
   writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
   return {offset, header.record.version, header.record.tag,
@@ -94,31 +85,6 @@ Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t ca
 
 void ItemStore::Seal(const Sealing& sealing) {
   writer_.Seal(sealing.offset, sealing.version, sealing.tag, sealing.checksum);
-}
-
-// W1 of a whole item. `item` has its data already, and space for the header before them. In line
-// for the most frequent write.
-[[gnu::always_inline]] inline void ItemStore::Write(uint64_t offset, ItemHeader header,
-                                                    absl::Span<std::byte> item) {
-  header.record.checksum =
-      ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
-  std::memcpy(item.data(), &header, sizeof(header));
-  writer_.StoreRecord(offset, header.record, 0, item.subspan(sizeof(header.record)));
-}
-
-void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value,
-                               uint64_t cas_version, uint64_t expiry_ns) {
-  // Assembled first, so that it is hashed before readers have to wait.
-  std::byte item[kInPlaceBytesMax];
-  const uint64_t bytes = ItemBytes(key.size(), value.size());
-  assert(bytes >= kDataOffset + kWordBytes && bytes <= sizeof(item));
-  std::memset(item + bytes - kWordBytes, 0, kWordBytes);  // the padding
-  std::memcpy(item + kDataOffset, key.data(), key.size());
-  if (!value.empty()) std::memcpy(item + kDataOffset + key.size(), value.data(), value.size());
-  Write(offset,
-        HeaderWith(writer_.NextRecordVersion(offset), LiveItemTag(key.size()),
-                   {value.size(), cas_version, expiry_ns}),
-        absl::MakeSpan(item, bytes));
 }
 
 bool ItemStore::HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const {
@@ -152,8 +118,8 @@ void ItemStore::RewriteHidden(uint64_t offset, absl::string_view key, ByteSpan v
                               uint64_t data_hash, uint64_t cas_version, uint64_t expiry_ns) {
   // The version under which it was hidden: no other record has had it here.
   const ItemHeader header =
-      HeaderWith(writer_.Header(offset).version & ~1u, LiveItemTag(key.size()),
-                 {value.size(), cas_version, expiry_ns});
+      ItemHeaderWith(writer_.Header(offset).version & ~1u, LiveItemTag(key.size()),
+                     {value.size(), cas_version, expiry_ns});
   writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
   writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
   const size_t in_word = (kDataOffset + key.size()) % kWordBytes;
@@ -186,7 +152,7 @@ void ItemStore::Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry
   fields.expiry_ns = expiry_ns;
   // The version under which it was hidden: no other record has had it here.
   const ItemHeader header =
-      HeaderWith(writer_.Header(offset).version & ~1u, hidden.record.tag, fields);
+      ItemHeaderWith(writer_.Header(offset).version & ~1u, hidden.record.tag, fields);
   writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
   writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
   writer_.Seal(offset, header.record.version, header.record.tag,
@@ -198,8 +164,8 @@ void ItemStore::Kill(uint64_t offset) {
   // A dead item has no value, and the version of the write that ended it.
   std::byte item[sizeof(ItemHeader)];
   Write(offset,
-        HeaderWith(writer_.NextRecordVersion(offset), ItemTag{0, ItemState::kDead}.Pack(),
-                   {0, writer_.cas_version(), 0}),
+        ItemHeaderWith(writer_.NextRecordVersion(offset), ItemTag{0, ItemState::kDead}.Pack(),
+                       {0, writer_.cas_version(), 0}),
         absl::MakeSpan(item));
 }
 

@@ -21,7 +21,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "index/layout/hash.h"
+#include "index/layout/item.h"
 #include "index/layout/layout.h"
+#include "index/layout/short_bytes.h"
 #include "index/space/item_space.h"
 #include "index/space/region_writer.h"
 
@@ -48,12 +51,17 @@ struct StoredItem {
   uint64_t bytes = 0;      // of the whole record
 };
 
-// Not thread-safe.
 // The tag of a live item with a key of that length.
 constexpr uint32_t LiveItemTag(uint64_t key_length) {
   return ItemTag{static_cast<uint32_t>(key_length), ItemState::kLive}.Pack();
 }
 
+// Without the checksum.
+constexpr ItemHeader ItemHeaderWith(uint32_t version, uint32_t tag, const ItemFields& fields) {
+  return {{version, tag, 0}, fields.length_word(), fields.cas_word()};
+}
+
+// Not thread-safe.
 class ItemStore {
  public:
   // Both must outlive this, and only this may take pages from `space`.
@@ -132,11 +140,13 @@ class ItemStore {
   }
   // Whether the item has this key.
   bool HoldsKey(uint64_t offset, absl::string_view key) const {
-    const uint32_t tag = writer_.Header(offset).tag;
+    const std::byte* const item = writer_.Bytes(offset, sizeof(ItemHeader) + key.size()).data();
+    uint32_t tag;
+    std::memcpy(&tag, item + offsetof(RecordHeader, tag), sizeof(tag));
+    if (tag == LiveItemTag(key.size()))
+      return EqualBytes(item + sizeof(ItemHeader), key.data(), key.size());
     assert(ItemTag::Unpack(tag).state == ItemState::kLive);
-    if (tag != LiveItemTag(key.size())) return false;
-    return std::memcmp(writer_.Bytes(offset + sizeof(ItemHeader), key.size()).data(), key.data(),
-                       key.size()) == 0;
+    return false;
   }
   // Prefetches the memory that At reads.
   void Prefetch(uint64_t offset) const;
@@ -150,11 +160,38 @@ class ItemStore {
   const ItemSpace& space() const { return space_; }
 
  private:
+  static constexpr uint64_t kDataOffset = sizeof(ItemHeader);
   void Write(uint64_t offset, ItemHeader header, absl::Span<std::byte> item);
 
   RegionWriter& writer_;
   ItemSpace space_;
 };
+
+// W1 of a whole item. `item` has its data already, and space for the header before them. In line
+// for the most frequent write.
+[[gnu::always_inline]] inline void ItemStore::Write(uint64_t offset, ItemHeader header,
+                                                    absl::Span<std::byte> item) {
+  header.record.checksum =
+      ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
+  std::memcpy(item.data(), &header, sizeof(header));
+  writer_.StoreRecord(offset, header.record, 0, item.subspan(sizeof(header.record)));
+}
+
+[[gnu::always_inline]] inline void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key,
+                                                             ByteSpan value, uint64_t cas_version,
+                                                             uint64_t expiry_ns) {
+  // Assembled first, so that it is hashed before readers have to wait.
+  std::byte item[kInPlaceBytesMax];
+  const uint64_t bytes = ItemBytes(key.size(), value.size());
+  assert(bytes >= kDataOffset + kWordBytes && bytes <= sizeof(item));
+  std::memset(item + bytes - kWordBytes, 0, kWordBytes);  // the padding
+  CopyBytes(item + kDataOffset, key.data(), key.size());
+  if (!value.empty()) std::memcpy(item + kDataOffset + key.size(), value.data(), value.size());
+  Write(offset,
+        ItemHeaderWith(writer_.NextRecordVersion(offset), LiveItemTag(key.size()),
+                       {value.size(), cas_version, expiry_ns}),
+        absl::MakeSpan(item, bytes));
+}
 
 }  // namespace osprey::index
 

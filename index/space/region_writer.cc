@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstring>
 
-#include "index/layout/atomic_word.h"
 #include "index/layout/hash.h"
 #include "index/layout/test_hooks.h"
 
@@ -49,19 +48,31 @@ void StoreFirstWordVisibly(uint64_t& word, uint64_t value) {
 
 // `from` need not be aligned.
 [[gnu::always_inline]] inline void StoreWords(uint64_t* to, const std::byte* from, size_t count) {
-  const auto store = [&](size_t i) {
+  const auto store = [&](size_t i) __attribute__((always_inline)) {
     uint64_t word;
     std::memcpy(&word, from + i * kWordBytes, kWordBytes);
     StoreWord(to[i], word);
   };
   size_t i = 0;
-  for (; i + 4 <= count; i += 4) {  // half the instructions of the loop below
+  for (; i + 4 <= count; i += 4) {
     store(i);
     store(i + 1);
     store(i + 2);
     store(i + 3);
   }
-  for (; i < count; ++i) store(i);
+  switch (count - i) {
+    case 3:
+      store(i++);
+      [[fallthrough]];
+    case 2:
+      store(i++);
+      [[fallthrough]];
+    case 1:
+      store(i);
+      break;
+    default:
+      break;
+  }
 }
 
 }  // namespace
@@ -75,15 +86,6 @@ CasCounter::Block CasCounter::Draw(uint64_t count) {
     last = std::min(after + count, kCasVersionMax);
   } while (!last_.compare_exchange_weak(after, last));
   return {after, last};
-}
-
-// A writer that draws may leave up to a block unused. Other writers may have asked for more than
-// this one, and not have drawn it yet.
-bool CasCounter::Left(uint64_t count, uint64_t own) const {
-  const uint64_t left = kCasVersionMax - last_.load();
-  assert(count <= kLeftMax);
-  if (writers_ == 1) return left + own >= count;
-  return left >= count + kBlockMax + (writers_ - 1) * (kLeftMax + kBlockMax);
 }
 
 void CasCounter::Raise(uint64_t version) {
@@ -120,9 +122,7 @@ void RegionWriter::DrawBlock() {
   hot_.drawn += block.last - block.after;
 }
 
-uint64_t RegionWriter::WordNow(uint64_t offset) const { return GlimpseOf(At(offset, kWordBytes)); }
-
-uint64_t* RegionWriter::WordsAt(uint64_t offset, uint64_t words) {
+[[gnu::always_inline]] inline uint64_t* RegionWriter::WordsAt(uint64_t offset, uint64_t words) {
   assert(offset % kWordBytes == 0);
   return reinterpret_cast<uint64_t*>(const_cast<std::byte*>(At(offset, words * kWordBytes)));
 }

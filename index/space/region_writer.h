@@ -26,6 +26,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
+#include "index/layout/atomic_word.h"
 #include "index/layout/layout.h"
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
@@ -65,7 +66,14 @@ class CasCounter {
   Block Draw(uint64_t count);
   // Whether the calling writer can draw `count` more (at most kLeftMax), even if the other writers
   // draw all that this call promised them. `own`: versions left in its block.
-  bool Left(uint64_t count, uint64_t own) const;
+  bool Left(uint64_t count, uint64_t own) const {
+    const uint64_t left = kCasVersionMax - last_.load();
+    assert(count <= kLeftMax);
+    if (writers_ == 1) return left + own >= count;
+    // A writer that draws may leave up to a block unused. Other writers may have asked for more than
+    // this one, and not have drawn it yet.
+    return left >= count + kBlockMax + (writers_ - 1) * (kLeftMax + kBlockMax);
+  }
 
   // The last that was drawn.
   uint64_t Last() const { return last_.load(); }
@@ -139,7 +147,7 @@ class RegionWriter {
     return word;
   }
   // The present value of a word, for any thread.
-  uint64_t WordNow(uint64_t offset) const;
+  uint64_t WordNow(uint64_t offset) const { return GlimpseOf(At(offset, kWordBytes)); }
   RecordHeader Header(uint64_t offset) const {
     RecordHeader header;
     std::memcpy(&header, At(offset, sizeof(header)), sizeof(header));

@@ -99,8 +99,9 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 // --- Put -------------------------------------------------------------------
 
 // The instant is the item's. Neither its form changes, nor whether it has an expiry.
-inline WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
-                                      uint64_t expiry_ns) {
+[[gnu::always_inline]] inline WriteResult Table::RewriteItem(const Location& at,
+                                                             absl::string_view key, ByteSpan value,
+                                                             uint64_t expiry_ns) {
   const uint64_t version = keys_.writer.NextValueVersion();
   if (value.size() != keys_.items.ValueLengthAt(at.item()))
     keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
@@ -120,16 +121,15 @@ inline bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpa
          keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
-[[gnu::always_inline]] inline WriteResult Table::PutUnreported(const HashedKey& hashed,
-                                                               absl::Span<const std::byte> value,
-                                                               Condition condition, absl::Time now,
-                                                               Lifetime lifetime) {
+[[gnu::always_inline]] inline WriteResult Table::PutUnreported(
+    const HashedKey& hashed, absl::Span<const std::byte> value, const Condition& condition,
+    absl::Time now, const Lifetime& lifetime, const SlotHint& hint) {
   const absl::string_view key = hashed.key;
   assert(!kTestHooks || hashed.hash.bits == keys_.Hashed(key).hash.bits);
   if (!AreLengthsPossible(key.size(), value.size()))
     return Outcome(CheckLengths(key.size(), value.size()));
   if (kTestHooks) placement_.MoveAsNobodyMay(key);
-  Location at = expirer_.LocateLive(hashed, now);
+  Location at = expirer_.LocateLive(hashed, now, hint);
   if (condition.kind != Condition::Kind::kNone) {
     if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   }
@@ -191,8 +191,9 @@ inline bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpa
 }
 
 WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
-                       Condition condition, absl::Time now, Lifetime lifetime) {
-  WriteResult result = PutUnreported(hashed, value, condition, now, lifetime);
+                       const Condition& condition, absl::Time now, const Lifetime& lifetime,
+                       const SlotHint& hint) {
+  WriteResult result = PutUnreported(hashed, value, condition, now, lifetime, hint);
   if (IsToReport(result))
     keys_.options.changes->OnPut(hashed.key, value, result.version, result.expiry_ns);
   return result;

@@ -74,9 +74,11 @@ class alignas(128) Table {
                   absl::Time now, Lifetime lifetime = {}) {
     return Put(keys_.Hashed(key), value, condition, now, lifetime);
   }
-  // For a key whose hash is known: HashKey of it, with TableOptions::hash_seed.
-  WriteResult Put(const HashedKey& hashed, absl::Span<const std::byte> value, Condition condition,
-                  absl::Time now, Lifetime lifetime = {});
+  // For a key whose hash is known: HashKey of it, with TableOptions::hash_seed. `hint`: of
+  // Prefetch, for this key.
+  WriteResult Put(const HashedKey& hashed, absl::Span<const std::byte> value,
+                  const Condition& condition, absl::Time now, const Lifetime& lifetime = {},
+                  const SlotHint& hint = {});
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
   // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
@@ -295,10 +297,11 @@ class alignas(128) Table {
 
   // Prefetches the memory that a call for `key` reads first. A batch of calls with prefetches waits
   // for memory once, instead of once for each call. By any thread at any time. `hash`: as Put's.
-  void Prefetch(KeyHash hash) const { keys_.Prefetch(hash); }
+  SlotHint Prefetch(KeyHash hash) const { return keys_.Prefetch(hash); }
   // Prefetches the memory that the call reads next: the key's item, if the table has more items
   // than inline keys. For use when the first memory has arrived. Only by the thread that may write.
-  void PrefetchItem(KeyHash hash) const { keys_.PrefetchItem(hash); }
+  // `hint`: of Prefetch.
+  void PrefetchItem(KeyHash hash, SlotHint& hint) const { keys_.PrefetchItem(hash, hint); }
   // Prefetches the cache line that each write changes.
   void PrefetchHot() const { keys_.writer.PrefetchHot(); }
 
@@ -316,7 +319,8 @@ class alignas(128) Table {
   Table(absl::Span<std::byte> region, const TableOptions& options);
 
   WriteResult PutUnreported(const HashedKey& hashed, absl::Span<const std::byte> value,
-                            Condition condition, absl::Time now, Lifetime lifetime);
+                            const Condition& condition, absl::Time now, const Lifetime& lifetime,
+                            const SlotHint& hint);
   WriteResult DeleteUnreported(absl::string_view key, Condition condition, absl::Time now);
   WriteResult PublishUnreported(Reservation reservation, Condition condition, absl::Time now,
                                 Lifetime lifetime);

@@ -39,7 +39,7 @@ uint64_t DirectBatch::TryEach(uint64_t some, absl::Time now) {
 
 // False: the lock is held and `wait` is false.
 bool DirectBatch::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
-  const PartitionBatch::Request* request = batch_.First(partition);
+  PartitionBatch::Request* request = batch_.First(partition);
   while (request != nullptr) {
     // Only the first hold may fail: then nothing was done.
     if (!access_.Hold(partition, wait)) return false;
@@ -60,11 +60,11 @@ bool DirectBatch::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
 
 // Prefetches the items of some of the requests from `first` on. Without it each request would wait
 // for its item. A single request waits in any case.
-void DirectBatch::PrefetchItems(const PartitionBatch::Request& first) {
-  const PartitionBatch::Request* request = &first;
+void DirectBatch::PrefetchItems(PartitionBatch::Request& first) {
+  PartitionBatch::Request* request = &first;
   if (batch_.Next(first) == nullptr) return;
   for (uint64_t i = 0; i < kCostPerHold && request != nullptr; ++i) {
-    access_.held().PrefetchItem(request->hash);
+    access_.held().PrefetchItem(request->hash, request->hint);
     request = batch_.Next(*request);
   }
 }

@@ -35,7 +35,7 @@ class DirectBatch {
  private:
   uint64_t TryEach(uint64_t some, absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
-  void PrefetchItems(const PartitionBatch::Request& first);
+  void PrefetchItems(PartitionBatch::Request& first);
 
   PartitionBatch& batch_;
   TableAccess& access_;

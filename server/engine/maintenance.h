@@ -54,7 +54,7 @@ class Maintenance {
     if (writes - grown_at_ >= kWritesPerGrowStep) GrowAt(writes, now);
   }
   // The table of `partition` has no work until `next_step`.
-  void Await(uint32_t partition, absl::Time next_step, absl::Time now) {
+  [[gnu::always_inline]] void Await(uint32_t partition, absl::Time next_step, absl::Time now) {
     step_at_[partition] = next_step;
     if (timer_ <= next_step) return;  // mostly both are never
     timer_ = std::min(timer_, std::max(next_step, now + kTimerStep()));

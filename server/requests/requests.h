@@ -120,7 +120,8 @@ inline index::WriteResult ExecutePut(index::Table& table, const KeyedRequest& re
                                      absl::Time now) {
   const index::Lifetime lifetime =
       request.ttl_ns == 0 ? index::Lifetime::Forever() : LifetimeOf(request.ttl_ns);
-  return table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime);
+  return table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime,
+                   request.hint);
 }
 // As ExecuteKeyed. REQUIRES: an APPEND.
 Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,

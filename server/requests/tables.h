@@ -159,8 +159,8 @@ class Tables {
   // Whether cold keys are evicted when memory is full.
   bool evicts() const { return options_.evict; }
   // As Table::Prefetch, without a lock.
-  void Prefetch(uint32_t partition, index::KeyHash hash) const {
-    parts_[partition]->Prefetch(hash);
+  index::SlotHint Prefetch(uint32_t partition, index::KeyHash hash) const {
+    return parts_[partition]->Prefetch(hash);
   }
   // Prefetches the lock and the data that each write of a partition changes, before its lock.
   void PrefetchHot(uint32_t partition) const { parts_[partition]->PrefetchHot(); }
@@ -235,8 +235,8 @@ class TableAccess {
   uint32_t PartitionOf(index::KeyHash hash) const { return tables_.PartitionOf(hash); }
   // REQUIRES: nothing is held.
   LockedTable At(uint32_t partition);
-  void Prefetch(uint32_t partition, index::KeyHash hash) const {
-    tables_.Prefetch(partition, hash);
+  index::SlotHint Prefetch(uint32_t partition, index::KeyHash hash) const {
+    return tables_.Prefetch(partition, hash);
   }
   void PrefetchHot(uint32_t partition) const { tables_.PrefetchHot(partition); }
   // The table of `key`, present or not.

@@ -187,15 +187,16 @@ void UpdateBatch(benchmark::State& state) {
   SplitMix64 rng(1);
   std::vector<NumberedKey> keys(batch, NumberedKey(0));
   std::vector<KeyHash> hashes(batch);
+  std::vector<SlotHint> hints(batch);
   for (auto _ : state) {
     for (size_t i = 0; i < batch; ++i) {
       keys[i] = NumberedKey(rng.Below(filled.keys()));
       hashes[i] = HashKey(keys[i], kTestSeed);
-      filled.table().Prefetch(hashes[i]);
+      hints[i] = filled.table().Prefetch(hashes[i]);
     }
-    for (const KeyHash hash : hashes) filled.table().PrefetchItem(hash);
+    for (size_t i = 0; i < batch; ++i) filled.table().PrefetchItem(hashes[i], hints[i]);
     for (size_t i = 0; i < batch; ++i) {
-      if (!filled.Put({keys[i], hashes[i]})) state.SkipWithError("full");
+      if (!filled.Put({keys[i], hashes[i]}, hints[i])) state.SkipWithError("full");
     }
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * batch));

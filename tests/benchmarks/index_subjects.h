@@ -95,8 +95,8 @@ class FilledTable {
 
   // As a server does: the growth that a write requires follows it.
   bool Put(absl::string_view key) { return Put({key, HashKey(key, kTestSeed)}); }
-  bool Put(const HashedKey& key) {
-    const bool done = table_->Put(key, BytesOf(value_), {}, now_).status.ok();
+  bool Put(const HashedKey& key, const SlotHint& hint = {}) {
+    const bool done = table_->Put(key, BytesOf(value_), {}, now_, {}, hint).status.ok();
     if (table_->GrowthWanted()) table_->GrowStep(now_);
     return done;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -519,10 +520,48 @@ TEST(PrefetchTest, ChangesNothing) {
   ASSERT_TRUE(f.Put("item", std::string(100, 'v')).ok());
   const std::string before(reinterpret_cast<const char*>(f.memory.data()), f.memory.size());
   for (const absl::string_view key : {"inline", "item", "absent"}) {
-    f.table->Prefetch(HashKey(key, kTestSeed));
-    f.table->PrefetchItem(HashKey(key, kTestSeed));
+    SlotHint hint = f.table->Prefetch(HashKey(key, kTestSeed));
+    f.table->PrefetchItem(HashKey(key, kTestSeed), hint);
   }
   EXPECT_EQ(std::memcmp(before.data(), f.memory.data(), before.size()), 0);
+}
+
+// Hints of each age, while keys come and go, change their form, and segments split and merge.
+TEST(PrefetchTest, WritesByOldHintsFindTheKeysPresentPlace) {
+  GrowthFixture f(8 << 20);
+  std::mt19937_64 random(7);
+  std::map<std::string, std::string> model;
+  std::map<std::string, SlotHint> hints;
+  int by_hint = 0;
+  for (int i = 0; i < 80'000; ++i) {
+    const int keys = i / 20'000 % 2 == 0 ? 12'000 : 500;
+    const std::string key = KeyOf(random() % 12'000);
+    const KeyHash hash = HashKey(key, kTestSeed);
+    if (const auto old = hints.find(key); old == hints.end() || random() % 4 == 0) {
+      SlotHint& hint = hints[key] = f.table->Prefetch(hash);
+      f.table->PrefetchItem(hash, hint);
+    }
+    if (random() % 12'000 >= static_cast<uint64_t>(keys)) {
+      ASSERT_EQ(f.table->Delete(key, {}, TestTime(i)).status.ok(), model.erase(key) > 0);
+    } else {
+      const std::string value(random() % 4 == 0 ? 5 : 60, static_cast<char>('a' + i % 26));
+      by_hint += hints[key].line_version != SlotHint().line_version;
+      ASSERT_TRUE(
+          f.table->Put({key, hash}, BytesOf(value), {}, TestTime(i), {}, hints[key]).status.ok());
+      model[key] = value;
+    }
+    f.table->GrowStep(TestTime(i));
+  }
+  EXPECT_GT(by_hint, 5'000);
+  EXPECT_GT(f.table->stats().splits, 0u);
+  EXPECT_GT(f.table->stats().merges, 0u);
+  EXPECT_EQ(f.table->stats().keys, model.size());
+  for (const auto& [key, value] : model) {
+    const auto found = f.table->Find(key);
+    ASSERT_TRUE(found.ok()) << key;
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(found->value.data()), found->value.size()),
+              value);
+  }
 }
 
 }  // namespace

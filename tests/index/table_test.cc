@@ -83,8 +83,9 @@ TEST(TableTest, AnInlineValueThatLooksLikeASlotIsNone) {
   ASSERT_TRUE(f.Put(keys[2], value).status.ok());
   ASSERT_EQ(f.table->stats().inline_keys, 1u);
 
-  f.table->Prefetch(absent);
-  f.table->PrefetchItem(absent);
+  SlotHint hint = f.table->Prefetch(absent);
+  f.table->PrefetchItem(absent, hint);
+  EXPECT_EQ(hint.line_version, SlotHint().line_version);
   EXPECT_FALSE(f.table->Find(keys[3]).ok());
   ASSERT_TRUE(f.Put(keys[3], large).status.ok());
   EXPECT_EQ(f.Read(keys[3]).value, large);

@@ -104,8 +104,8 @@ bool Expirer::IsSweepDue(uint64_t time_ns) const {
   return keys_.counts.expiring_keys > 0 && (sweep_.under_way || sweep_.passed_from_ns <= time_ns);
 }
 
-absl::Time Expirer::next_sweep() const {
-  if (keys_.counts.expiring_keys == 0 || !keys_.decides) return absl::InfiniteFuture();
+// REQUIRES: some keys expire.
+absl::Time Expirer::NextSweepOfSome() const {
   return sweep_.under_way ? sweep_.next : std::max(sweep_.next, TimeOf(sweep_.passed_from_ns));
 }
 

@@ -35,6 +35,13 @@ class Expirer {
     if (at.has_expiry()) EndIfExpired(hashed, at, now);
     return at;
   }
+  // Likewise, by a hint.
+  [[gnu::always_inline]] Location LocateLive(const HashedKey& hashed, absl::Time now,
+                                             const SlotHint& hint) {
+    Location at = keys_.Locate(hashed, hint);
+    if (at.has_expiry()) EndIfExpired(hashed, at, now);
+    return at;
+  }
   void EndExpired(const Location& at, absl::Time now);
 
   // --- The second clock read (expirer.cc has the reason).
@@ -52,7 +59,10 @@ class Expirer {
   void NoteExpiry(const Location& at, uint64_t expiry_ns);
   // As Table::SweepStep and Table::next_sweep.
   bool SweepStep(absl::Time now);
-  absl::Time next_sweep() const;
+  absl::Time next_sweep() const {
+    if (keys_.counts.expiring_keys == 0 || !keys_.decides) return absl::InfiniteFuture();
+    return NextSweepOfSome();
+  }
   // Space for a new item from expired keys that no sweep has reached: some steps of work.
   absl::optional<uint64_t> SweepForItem(absl::string_view key, uint64_t value_length,
                                         absl::Time now);
@@ -87,6 +97,7 @@ class Expirer {
   uint64_t ExpiryOfMortal(const Lifetime& lifetime, const Location& at) const;
   void EndIfExpired(const HashedKey& hashed, Location& at, absl::Time now);
   bool OutlivesThePresent(const Location& at, uint64_t expiry_ns) const;
+  absl::Time NextSweepOfSome() const;
   bool IsSweepDue(uint64_t time_ns) const;
   void SweepSome(uint64_t time_ns, absl::Time now);
   bool NextToSweep(uint64_t time_ns);

@@ -37,11 +37,11 @@ Keys::Keys(absl::Span<std::byte> region, const TableOptions& table_options)
       directory(writer, table_options.hash_seed),
       options(table_options) {}
 
-Location Keys::Locate(const HashedKey& hashed) const {
+Location Keys::LocateFrom(uint64_t home, const HashedKey& hashed) const {
   const absl::string_view key = hashed.key;
   Location at;
   at.hash = hashed.hash;
-  at.home = HomeOf(at.hash);
+  at.home = home;
   const EntrySearch search(key, at.hash);
   const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
   const Line* const window = WindowAt(writer, at.home);
@@ -68,11 +68,6 @@ void Keys::LocateInChain(absl::string_view key, const EntrySearch& search, Locat
     at.chained = true;
     return;
   }
-}
-
-// Whether the item of `slot` has this key.
-bool Keys::HoldsKey(uint64_t slot, absl::string_view key) const {
-  return items.HoldsKey(Slot::Unpack(slot).offset, key);
 }
 
 absl::optional<Location> Keys::LocateItem(uint64_t offset) const {
@@ -142,27 +137,34 @@ void Keys::Recount(const Location& at, const KeyAccount& before, const KeyAccoun
   segment.expiring += after.expiring - before.expiring;
 }
 
-void Keys::Prefetch(KeyHash hash) const {
-  const uint64_t home = UnitOffset(directory.Peek(hash.bits).unit) + hash.home() * kLineBytes;
-  const std::byte* const window = writer.Bytes(home, kWindowBytes).data();
+SlotHint Keys::Prefetch(KeyHash hash) const {
+  SlotHint hint;
+  hint.directory_changes = directory.changes();
+  hint.home = UnitOffset(directory.Peek(hash.bits).unit) + hash.home() * kLineBytes;
+  const std::byte* const window = writer.Bytes(hint.home, kWindowBytes).data();
   for (uint64_t at = 0; at < kWindowBytes; at += kCacheLineBytes) __builtin_prefetch(window + at);
+  return hint;
 }
 
-void Keys::PrefetchItem(KeyHash hash) const {
-  if (2 * counts.inline_keys > counts.keys) return;
-  const Line* const window = WindowAt(writer, HomeOf(hash));
+void Keys::PrefetchItem(KeyHash hash, SlotHint& hint) const {
+  if (2 * counts.inline_keys > counts.keys || hint.directory_changes != directory.changes()) return;
+  const Line* const window = WindowAt(writer, hint.home);
   for (uint32_t i = 0; i < 2; ++i) {
-    // Almost certainly the key's slot. (Next to inline items it may not be a slot at all; a
-    // prefetch is harmless.)
-    const uint32_t slots = SlotSearch(window[i], hash.fingerprint()).slots();
-    if (slots == 0) continue;
-    const Slot slot = Slot::Unpack(window[i].words[std::countr_zero(slots)]);
-    if (slot.offset > writer.region_bytes() - sizeof(ItemHeader)) return;
+    const LineSearch search(window[i], hash.fingerprint());
+    if (search.slots() == 0) continue;
+    const auto at = static_cast<uint32_t>(std::countr_zero(search.slots()));
+    if (!search.IsHead(at)) continue;
+    // Almost certainly the key's slot.
+    const Slot slot = Slot::Unpack(window[i].words[at]);
     // The whole item, if it may be written in place and is short.
     const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
     const std::byte* const item = writer.Bytes(slot.offset, sizeof(ItemHeader)).data();
-    for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);
+    for (uint64_t from = 0; from < bytes; from += kCacheLineBytes)
+      __builtin_prefetch(item + from, 1);
     __builtin_prefetch(item + bytes - 1, 1);  // items are not aligned to cache lines
+    hint.line_version = window[i].record.version;
+    hint.line = i;
+    hint.at = at;
     return;
   }
 }

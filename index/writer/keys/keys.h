@@ -29,6 +29,7 @@
 #include "index/segments/clock_counters.h"
 #include "index/segments/directory.h"
 #include "index/segments/line_editor.h"
+#include "index/segments/line_view.h"
 #include "index/space/item_store.h"
 #include "index/space/region_space.h"
 #include "index/space/region_writer.h"
@@ -97,7 +98,13 @@ struct Keys {
   }
   HashedKey Hashed(absl::string_view key) const { return {key, HashKey(key, options.hash_seed)}; }
   Location Locate(absl::string_view key) const { return Locate(Hashed(key)); }
-  Location Locate(const HashedKey& hashed) const;
+  Location Locate(const HashedKey& hashed) const { return LocateFrom(HomeOf(hashed.hash), hashed); }
+  // Likewise, by a hint for this key from this table.
+  [[gnu::always_inline]] Location Locate(const HashedKey& hashed, const SlotHint& hint) const {
+    if (hint.directory_changes != directory.changes()) return Locate(hashed);
+    return IsItsSlot(hashed.key, hint) ? LocationOf(hashed.hash, hint)
+                                       : LocateFrom(hint.home, hashed);
+  }
   // The key of the item at `offset`, if that is a key's item.
   absl::optional<Location> LocateItem(uint64_t offset) const;
   absl::string_view KeyOf(const Location& at) const;
@@ -108,8 +115,8 @@ struct Keys {
   }
 
   // As Table's.
-  void Prefetch(KeyHash hash) const;
-  void PrefetchItem(KeyHash hash) const;
+  SlotHint Prefetch(KeyHash hash) const;
+  void PrefetchItem(KeyHash hash, SlotHint& hint) const;
 
   // Publishes the line and updates the count of words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
@@ -137,8 +144,30 @@ struct Keys {
   bool decides = true;  // Table::SetDecides
 
  private:
+  Location LocateFrom(uint64_t home, const HashedKey& hashed) const;
   void LocateInChain(absl::string_view key, const EntrySearch& search, Location& at) const;
-  bool HoldsKey(uint64_t slot, absl::string_view key) const;
+  bool HoldsKey(uint64_t slot, absl::string_view key) const {
+    return items.HoldsKey(Slot::Unpack(slot).offset, key);
+  }
+  const Line& LineOf(const SlotHint& hint) const {
+    return LineAt(writer, hint.home + hint.line * kLineBytes);
+  }
+  // REQUIRES: the directory is the same. Else other records might have that version there.
+  bool IsItsSlot(absl::string_view key, const SlotHint& hint) const {
+    const Line& line = LineOf(hint);
+    return line.record.version == hint.line_version && HoldsKey(line.words[hint.at], key);
+  }
+  Location LocationOf(KeyHash hash, const SlotHint& hint) const {
+    Location at;
+    at.hash = hash;
+    at.home = hint.home;
+    at.line = hint.home + hint.line * kLineBytes;
+    at.entry.kind = WordKind::kSlot;
+    at.entry.at = hint.at;
+    at.entry.words = 1;
+    at.entry.head = LineOf(hint).words[hint.at];
+    return at;
+  }
 };
 
 }  // namespace osprey::index

@@ -59,6 +59,16 @@ struct TableOptions {
   uint64_t update_room_bytes = 0;
 };
 
+// What prefetches found of a key's place. A write that follows uses it, unless the directory or the
+// line has changed since.
+struct SlotHint {
+  uint64_t home = 0;               // offset of line h, …
+  uint32_t directory_changes = 0;  // … when the directory had so many; 0: unknown
+  uint32_t line_version = 1;       // that of a line with a slot that may be the key's; odd: none
+  uint32_t line = 0;               // of the window
+  uint32_t at = 0;                 // the slot's word
+};
+
 // The condition that must hold at the instant of a write.
 struct Condition {
   enum class Kind { kNone, kAbsent, kVersionIs };

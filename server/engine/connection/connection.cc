@@ -202,7 +202,7 @@ absl::Time Connection::deadline() const {
   request.hash = shared_.tables.HashOf(request.key);
   if (turn_.AddBatched(request.cost) == 0) shared_.partition_batch.AddConnection(*this);
   const uint32_t partition = shared_.tables.PartitionOf(request.hash);
-  shared_.tables.Prefetch(partition, request.hash);
+  request.hint = shared_.tables.Prefetch(partition, request.hash);
   shared_.partition_batch.Add(partition);
   return true;
 }

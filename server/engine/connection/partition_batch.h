@@ -88,10 +88,10 @@ class PartitionBatch {
   // The partitions that have requests, a bit each.
   uint64_t partitions() const { return partitions_; }
   // The requests of one partition, one by one: null after the last.
-  const Request* First(uint32_t partition) const {
+  Request* First(uint32_t partition) {
     return (partitions_ >> partition & 1) == 0 ? nullptr : &requests_[first_[partition]];
   }
-  const Request* Next(const Request& request) const {
+  Request* Next(const Request& request) {
     return request.next == kNone ? nullptr : &requests_[request.next];
   }
   // The connections of the requests; each once.

@@ -1,7 +1,6 @@
 #include "server/engine/connection/reply_port.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "server/requests/sessions.h"
 
@@ -16,47 +15,10 @@ void ReplyPort::ReadServerTime() const {
   shared_.server_time_ns = static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
 }
 
-// A client that respects requests_max never has more waiting replies than that (and a
-// DisconnectNotice).
-inline void ReplyPort::LimitQueue() {
-  if (queue_.frames() > kRequestsMax + 1)
-    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
-}
-
-// In line for the two forms of answers.
-[[gnu::always_inline]] inline void ReplyPort::SendReply(uint64_t sequence,
-                                                        const rdma::ReplyBody& body,
-                                                        rdma::Bytes data, absl::Time now) {
-  if (lifecycle_.closing()) return;
-  ++shared_.counters.answers[body.status];
-  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, body,
-                                         data.size());
-  message.body.data_length = static_cast<uint32_t>(data.size());
-  message.body.server_time = ServerTimeNs();
-  if (!gathering_ && !lifecycle_.locked()) {
-    if (data.empty()) return SendOrQueue({message.bytes()}, now);
-    return SendOrQueue({message.bytes(), data}, now);
-  }
-  std::byte* const reply = queue_.AppendReply(sizeof(message) + data.size());
-  std::memcpy(reply, &message, sizeof(message));
-  if (!data.empty()) std::memcpy(reply + sizeof(message), data.data(), data.size());
-  LimitQueue();
-}
-
 void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
   // Only texts can be too long (values are not sent then), and their beginning is the most useful.
   const rdma::FrameBytes data = answer.data();
   SendReply(sequence, answer.body, data.first(std::min(data.size(), reply_data_max())), now);
-}
-
-void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot, absl::Time now) {
-  Result result;
-  result.code = absl::StatusCode::kOk;
-  rdma::ReplyBody body;
-  result.version = body.version = version;
-  result.slot = body.slot = slot;
-  session_->results.Remember(sequence, result);
-  SendReply(sequence, body, {}, now);
 }
 
 // A server in a cluster answers only if it still has the right after it has looked at the data. Out of

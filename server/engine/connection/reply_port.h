@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -108,6 +109,44 @@ class ReplyPort {
   // Until when some of the waiting replies must leave; InfiniteFuture: none waits for a credit.
   absl::Time blocked_until_ = absl::InfiniteFuture();
 };
+
+// A client that respects requests_max never has more waiting replies than that (and a
+// DisconnectNotice).
+inline void ReplyPort::LimitQueue() {
+  if (queue_.frames() > kRequestsMax + 1)
+    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
+}
+
+// In line for the two forms of answers.
+[[gnu::always_inline]] inline void ReplyPort::SendReply(uint64_t sequence,
+                                                        const rdma::ReplyBody& body,
+                                                        rdma::Bytes data, absl::Time now) {
+  if (lifecycle_.closing()) return;
+  ++shared_.counters.answers[body.status];
+  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, body,
+                                         data.size());
+  message.body.data_length = static_cast<uint32_t>(data.size());
+  message.body.server_time = ServerTimeNs();
+  if (!gathering_ && !lifecycle_.locked()) {
+    if (data.empty()) return SendOrQueue({message.bytes()}, now);
+    return SendOrQueue({message.bytes(), data}, now);
+  }
+  std::byte* const reply = queue_.AppendReply(sizeof(message) + data.size());
+  std::memcpy(reply, &message, sizeof(message));
+  if (!data.empty()) std::memcpy(reply + sizeof(message), data.data(), data.size());
+  LimitQueue();
+}
+
+[[gnu::always_inline]] inline void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version,
+                                                            uint64_t slot, absl::Time now) {
+  Result result;
+  result.code = absl::StatusCode::kOk;
+  rdma::ReplyBody body;
+  result.version = body.version = version;
+  result.slot = body.slot = slot;
+  session_->results.Remember(sequence, result);
+  SendReply(sequence, body, {}, now);
+}
 
 }  // namespace osprey::server
 
