@@ -10,8 +10,7 @@ namespace osprey::server {
 // Executes the requests partition by partition, own partitions first, so that pollers begin at
 // different ones. A partition that another poller holds comes after the others. The engine waits
 // for it only when no other is left.
-void DirectBatch::Execute(absl::Time now) {
-  uint64_t left = batch_.partitions();
+void DirectBatch::ExecuteMany(uint64_t left, absl::Time now) {
   while (left != 0) {
     const uint64_t before = left;
     if ((left & (left - 1)) != 0) {  // several

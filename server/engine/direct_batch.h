@@ -8,6 +8,7 @@
 #ifndef OSPREY_SERVER_ENGINE_DIRECT_BATCH_H_
 #define OSPREY_SERVER_ENGINE_DIRECT_BATCH_H_
 
+#include <bit>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -29,10 +30,16 @@ class DirectBatch {
               const Counters& counters)
       : batch_(batch), access_(access), maintenance_(maintenance), counters_(counters) {}
 
-  // Executes all requests of the batch, which stay in it. REQUIRES: nothing is held.
-  void Execute(absl::Time now);
+  // Executes all requests of the batch, which stay in it. REQUIRES: nothing is held, and the
+  // batch is not empty.
+  void Execute(absl::Time now) {
+    const uint64_t partitions = batch_.partitions();
+    if ((partitions & (partitions - 1)) != 0) return ExecuteMany(partitions, now);
+    ExecuteOf(static_cast<uint32_t>(std::countr_zero(partitions)), /*wait=*/true, now);
+  }
 
  private:
+  void ExecuteMany(uint64_t left, absl::Time now);
   uint64_t TryEach(uint64_t some, absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
   void PrefetchItems(PartitionBatch::Request& first);

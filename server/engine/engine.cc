@@ -161,6 +161,15 @@ bool Engine::ApplyDecided(absl::Time now) {
   return !publishing.empty();
 }
 
+inline void Engine::HandleFrame(PortState& state, const Event& event, absl::Time now) {
+  Connection* const found = Find(state, event.connection);
+  if (found == nullptr) return;  // it was rejected
+  counters_.received_bytes += event.frame.size();
+  found->HandleFrame(event.frame, now);
+  // Otherwise after its requests have been executed (ExecuteBatched).
+  if (!found->batched() && found->needs_timer()) Touched(*found);
+}
+
 // As PollPorts, once or several times, and then executes what came.
 bool Engine::PollGroup(absl::Time now) {
   sync_group_.BeginTurn();
@@ -177,9 +186,12 @@ bool Engine::PollPorts(absl::Time now) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
     shared_.server_time_ns = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (events_[i].kind != Event::Kind::kReceived && !MayPrecedeBatch(*state, events_[i]))
-        ExecuteBatched(now);
-      Handle(*state, events_[i], now);
+      const Event& event = events_[i];
+      if (event.kind == Event::Kind::kReceived) {
+        HandleFrame(*state, event, now);
+      } else {
+        HandleOther(*state, event, now);
+      }
       maintenance_.GrowBetween(counters_.writes(), now);
     }
     // While the transport still has the frames.
@@ -208,16 +220,14 @@ bool Engine::Work(absl::Time now) {
   return true;
 }
 
-inline Connection* Engine::Find(PortState& state, rdma::ConnectionId id) {
-  Connection*& recent = RecentPlace(state, id);
-  if (recent != nullptr && recent->id() == id) return recent;
+Connection* Engine::Search(PortState& state, rdma::ConnectionId id) {
   const auto it = state.connections.find(id);
   if (it == state.connections.end()) return nullptr;
-  recent = it->second.get();
-  return recent;
+  return RecentPlace(state, id) = it->second.get();
 }
 
-void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
+void Engine::HandleOther(PortState& state, const Event& event, absl::Time now) {
+  if (!MayPrecedeBatch(state, event)) ExecuteBatched(now);
   if (event.kind == Event::Kind::kConnectRequest) return HandleRequest(state, event, now);
   if (event.kind == Event::Kind::kDisconnected) return HandleDisconnected(state, event, now);
   if (event.kind == Event::Kind::kDeviceLost) {
@@ -231,21 +241,16 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
     return;
   }
   Connection* const found = Find(state, event.connection);
-  if (found == nullptr) return;  // it was rejected
+  if (found == nullptr) return;
   Connection& connection = *found;
   switch (event.kind) {
     case Event::Kind::kConnected:
       connection.Handle({Input::Kind::kConnected, {}}, now);
       break;
-    case Event::Kind::kReceived:
-      counters_.received_bytes += event.frame.size();
-      connection.Handle({Input::Kind::kFrame, event.frame}, now);
-      // Otherwise after its requests have been executed (ExecuteBatched).
-      if (connection.batched() || !connection.needs_timer()) return;
-      break;
     case Event::Kind::kReadsDone:
       connection.HandleReadsDone(event.cookie, event.status, now);
       break;
+    case Event::Kind::kReceived:
     case Event::Kind::kConnectRequest:
     case Event::Kind::kDisconnected:
     case Event::Kind::kDeviceLost:

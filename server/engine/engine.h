@@ -214,10 +214,15 @@ class Engine {
   static Connection*& RecentPlace(PortState& state, rdma::ConnectionId id) {
     return state.recent[static_cast<uint64_t>(id) % std::tuple_size_v<Recent>];
   }
-  static Connection* Find(PortState& state, rdma::ConnectionId id);
+  static Connection* Find(PortState& state, rdma::ConnectionId id) {
+    Connection* const recent = RecentPlace(state, id);
+    return recent != nullptr && recent->id() == id ? recent : Search(state, id);
+  }
+  static Connection* Search(PortState& state, rdma::ConnectionId id);
   bool PollPorts(absl::Time now);
   bool PollGroup(absl::Time now);
-  void Handle(PortState& state, const rdma::Event& event, absl::Time now);
+  void HandleFrame(PortState& state, const rdma::Event& event, absl::Time now);
+  void HandleOther(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
   void Refuse(PortState& state, const rdma::Event& event);
   bool IsServing() const { return options_.may_answer == nullptr || options_.may_answer(); }

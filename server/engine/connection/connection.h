@@ -86,6 +86,12 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   void Handle(const Input& input, absl::Time now);
+  // As Handle(kFrame).
+  void HandleFrame(rdma::FrameBytes frame, absl::Time now) {
+    if (lifecycle_.state() != State::kEstablished) return Handle({Input::Kind::kFrame, frame}, now);
+    liveness_.InputCame(now);
+    TakeFrame(frame, now);
+  }
   // A READ ended.
   void HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now);
   // The last event. Releases the session; returns the connection that waited for it and owns it
