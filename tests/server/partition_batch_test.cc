@@ -22,7 +22,7 @@ void Add(PartitionBatch& gather, uint64_t sequence, uint32_t partition,
   gather.Add(partition);
 }
 
-std::vector<uint64_t> SequencesOf(const PartitionBatch& gather, uint32_t partition) {
+std::vector<uint64_t> SequencesOf(PartitionBatch& gather, uint32_t partition) {
   std::vector<uint64_t> sequences;
   for (const PartitionBatch::Request* request = gather.First(partition); request != nullptr;
        request = gather.Next(*request)) {
