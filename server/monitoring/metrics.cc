@@ -1,11 +1,14 @@
 #include "server/monitoring/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 #include "server/stats/metric_table.h"
@@ -20,8 +23,8 @@ using Families = std::vector<MetricFamily>;
 
 // Made when it is first named.
 MetricFamily& FamilyOf(Families& families, const std::string& name, const std::string& help,
-                       MetricType type) {
-  const std::string full = absl::StrCat(kMetricPrefix, name);
+                       MetricType type, absl::string_view prefix = kMetricPrefix) {
+  const std::string full = absl::StrCat(prefix, name);
   const auto found = std::find_if(families.begin(), families.end(),
                                   [&](const MetricFamily& family) { return family.name == full; });
   if (found != families.end()) return *found;
@@ -29,12 +32,14 @@ MetricFamily& FamilyOf(Families& families, const std::string& name, const std::s
   return families.back();
 }
 
-void Add(Families& families, const MetricRow& row, double value) {
+void Add(Families& families, const MetricRow& row, double value,
+         absl::string_view prefix = kMetricPrefix) {
   const bool is_counter = row.kind == MetricRow::Kind::kCounter;
   ClientMetric metric;
   if (!row.label.empty()) metric.label = {{row.label, row.label_value}};
   (is_counter ? metric.counter.value : metric.gauge.value) = value;
-  FamilyOf(families, row.metric, row.help, is_counter ? MetricType::Counter : MetricType::Gauge)
+  FamilyOf(families, row.metric, row.help, is_counter ? MetricType::Counter : MetricType::Gauge,
+           prefix)
       .metric.push_back(std::move(metric));
 }
 
@@ -46,13 +51,30 @@ MetricRow Named(MetricRow::Kind kind, const char* metric, const char* help) {
   return row;
 }
 
-void AddProcess(Families& families, const StatsInput& stats) {
+// Under the names that dashboards of any program use.
+void AddProcess(Families& families, const ProcessFigures& process) {
+  using Kind = MetricRow::Kind;
+  const auto add = [&](Kind kind, const char* name, const char* help, double value) {
+    Add(families, Named(kind, name, help), value, "process_");
+  };
+  add(Kind::kCounter, "cpu_seconds_total", "Processor time of the process in seconds.",
+      absl::ToDoubleSeconds(process.cpu));
+  add(Kind::kGauge, "start_time_seconds", "Unix time at which the process started.",
+      absl::ToDoubleSeconds(process.started - absl::UnixEpoch()));
+  add(Kind::kGauge, "resident_memory_bytes", "Bytes of memory that the process has in RAM.",
+      static_cast<double>(process.resident_bytes));
+  add(Kind::kGauge, "virtual_memory_bytes", "Bytes of the process's address space.",
+      static_cast<double>(process.virtual_bytes));
+  add(Kind::kGauge, "threads", "Threads of the process.", static_cast<double>(process.threads));
+  add(Kind::kGauge, "open_fds", "Open file descriptors.", static_cast<double>(process.open_fds));
+  add(Kind::kGauge, "max_fds", "Bound of open file descriptors (ulimit -n).",
+      static_cast<double>(process.max_fds));
+}
+
+void AddServer(Families& families, const StatsInput& stats) {
   using Kind = MetricRow::Kind;
   Add(families, Named(Kind::kGauge, "uptime_seconds", "Seconds since the server started."),
       absl::ToDoubleSeconds(stats.uptime));
-  Add(families,
-      Named(Kind::kCounter, "cpu_seconds_total", "Processor time of the process in seconds."),
-      absl::ToDoubleSeconds(stats.process_cpu));
   ClientMetric info;
   info.label = {{"version", stats.version},
                 {"poll", std::string(stats.poll_mode)},
@@ -84,6 +106,27 @@ void AddClientLatencies(Families& families, const ClientGetCounts& gets) {
       .metric.push_back(std::move(metric));
 }
 
+// The serializer prints 17 digits of each bound: 8.192e-06 becomes 8.192000000000001e-06.
+std::string WithShortBounds(absl::string_view text) {
+  constexpr absl::string_view kBound = "{le=\"";
+  std::string all;
+  size_t copied = 0;
+  for (size_t at = text.find(kBound); at != absl::string_view::npos;
+       at = text.find(kBound, copied)) {
+    const size_t begin = at + kBound.size();
+    const size_t end = text.find('"', begin);
+    double bound = 0;
+    if (!absl::SimpleAtod(text.substr(begin, end - begin), &bound) || std::isinf(bound)) {
+      absl::StrAppend(&all, text.substr(copied, end - copied));
+    } else {
+      absl::StrAppend(&all, text.substr(copied, begin - copied));
+      absl::StrAppendFormat(&all, "%.10g", bound);
+    }
+    copied = end;
+  }
+  return absl::StrCat(all, text.substr(copied));
+}
+
 void AddPollers(Families& families, const std::vector<PollerMetricRows>& pollers) {
   using Kind = MetricRow::Kind;
   for (size_t i = 0; i < pollers.size(); ++i) {
@@ -110,7 +153,8 @@ void AddPollers(Families& families, const std::vector<PollerMetricRows>& pollers
 
 std::string MetricsText(const MonitorReading& reading) {
   Families families;
-  AddProcess(families, reading.stats);
+  AddProcess(families, reading.process);
+  AddServer(families, reading.stats);
   for (const MetricRow& row : MetricTable()) {
     if (row.metric.empty() || !row.IsIn(reading.stats)) continue;
     Add(families, row,
@@ -119,7 +163,7 @@ std::string MetricsText(const MonitorReading& reading) {
   }
   AddClientLatencies(families, reading.stats.client_gets);
   AddPollers(families, reading.pollers);
-  return prometheus::TextSerializer().Serialize(families);
+  return WithShortBounds(prometheus::TextSerializer().Serialize(families));
 }
 
 }  // namespace osprey::server

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "server/engine/pollers.h"
 #include "server/monitoring/poller_heartbeat.h"
+#include "server/monitoring/process_figures.h"
 #include "server/requests/tables.h"
 #include "server/stats/admission.h"
 #include "server/stats/stats.h"
@@ -27,6 +28,7 @@ struct PollerMetricRows {
 // All that the metrics tell.
 struct MonitorReading {
   StatsInput stats;
+  ProcessFigures process;
   std::vector<PollerMetricRows> pollers;
 };
 

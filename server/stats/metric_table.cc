@@ -98,7 +98,7 @@ constexpr char kMemoryHelp[] =
 constexpr char kRequestsHelp[] =
     "Requests executed or refused, by kind. A get is one by message, a client's last resort: the "
     "server does not see READs.";
-constexpr char kRejectedHelp[] = "Connections refused at a bound, by the bound.";
+constexpr char kRejectedHelp[] = "Connections rejected at a bound, by the bound.";
 constexpr char kClosedHelp[] = "Connections closed, by reason.";
 constexpr char kClientGetsHelp[] = "GETs of clients, as they report them, by result.";
 constexpr char kAnswersHelp[] = "Answers given to requests, by status.";
@@ -151,7 +151,8 @@ MetricRow Request(const char* kind, Count count) {
 }
 
 MetricRow Rejected(const char* stat, const char* bound, Count count) {
-  return Labelled(Counter(stat, "connections_refused_total", kRejectedHelp, count), "bound", bound);
+  return Labelled(Counter(stat, "connections_rejected_at_bound_total", kRejectedHelp, count),
+                  "bound", bound);
 }
 
 void AddTable(std::vector<MetricRow>& figures) {
@@ -160,10 +161,10 @@ void AddTable(std::vector<MetricRow>& figures) {
   load.ratio = LoadFactor;
   figures.insert(
       figures.end(),
-      {Gauge("keys", "items", "Keys stored.", OfTable<&Table::keys>),
-       Gauge("keys_inline", "items_inline", "Keys stored in the index itself.",
+      {Gauge("keys", "keys", "Keys stored.", OfTable<&Table::keys>),
+       Gauge("keys_inline", "keys_inline", "Keys stored in the index itself.",
              OfTable<&Table::inline_keys>),
-       Gauge("keys_expiring", "items_expiring", "Keys with a time to live.",
+       Gauge("keys_expiring", "keys_expiring", "Keys with a time to live.",
              OfTable<&Table::expiring_keys>),
        Counter("expiries", "expiries_total", "Keys that expired.", OfTable<&Table::expiries>),
        Gauge("key_bytes", "key_bytes", "Bytes of all keys stored.", OfTable<&Table::key_bytes>),
@@ -279,7 +280,7 @@ void AddConnections(std::vector<MetricRow>& figures) {
        Counter("connections_accepted", "connections_accepted_total", "Connections accepted.",
                Counted<&Counters::connections_accepted>),
        Counter("connections_rejected", "connections_rejected_total",
-               "Connections refused, for any reason.", Counted<&Counters::connections_rejected>),
+               "Connections rejected, for any reason.", Counted<&Counters::connections_rejected>),
        Rejected("connections_rejected_full", "all", Refused<&Admission::Refusals::in_all>),
        Rejected("connections_rejected_per_address", "per_address",
                 Refused<&Admission::Refusals::per_source>),
@@ -359,7 +360,7 @@ void AddDurability(std::vector<MetricRow>& figures) {
               SecondsOfDurability<&Stats::checkpoint_took>),
       seconds("checkpoint_timestamp_seconds",
               "Unix time of the last checkpoint since the start, or 0.", CheckpointTime),
-      Gauge("keys_loaded", "items_loaded", "Keys loaded at the start.",
+      Gauge("keys_loaded", "keys_loaded", "Keys loaded at the start.",
             OfDurability<&Stats::loaded_keys>),
       Gauge("loaded_bytes", "loaded_bytes", "Bytes of the keys and values loaded at the start.",
             OfDurability<&Stats::loaded_bytes>),

@@ -46,7 +46,7 @@ has_what_it_promises() {
   for file in usr/bin/{kvserver,kvcli,kvbench} usr/share/man/man8/kvserver.8.gz usr/share/man/man1/{kvcli,kvbench}.1.gz \
     usr/share/bash-completion/completions/{kvserver,kvcli,kvbench} usr/include/osprey.h lib/systemd/system/osprey.service \
     etc/osprey/kvserver.flags usr/share/doc/osprey/copyright \
-    usr/share/doc/osprey/examples/prometheus.yml usr/share/doc/osprey/examples/prometheus-alerts.yml; do
+    usr/share/doc/osprey/examples/{prometheus.yml,prometheus-alerts.yml,grafana-dashboard.json}; do
     [[ -s $scratch/x/$file ]] || { echo "no $file"; return 1; }
   done
   [[ -n $(find "$scratch/x/usr/lib" -name libosprey.so.1) ]]

@@ -106,7 +106,7 @@ TEST(ScrapeTest, RightTextIsRead) {
 
 TEST(MetricsTest, AnIdleServersTextIsRight) {
   const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
-  EXPECT_EQ(scrape.Of("osprey_items"), 0);
+  EXPECT_EQ(scrape.Of("osprey_keys"), 0);
   EXPECT_EQ(scrape.Of("osprey_info{version=\"1.2.3\",poll=\"adaptive\",evict=\"none\"}"), 1);
   EXPECT_EQ(scrape.Of("osprey_poller_busy_seconds_total{poller=\"1\"}"), 0);
 }
@@ -122,7 +122,7 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
   stats.refusals.per_source = 4;
   stats.refusals.descriptors = 6;
   stats.table.load_factor = 0.625;
-  stats.process_cpu = absl::Milliseconds(1500);
+  reading.process.cpu = absl::Milliseconds(1500);
   reading.pollers[1].heartbeat = {10, absl::Milliseconds(250), absl::Seconds(6)};
   reading.pollers[1].connections = 9;
   ExpectFigures(reading,
@@ -132,10 +132,10 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
                     {"osprey_connections_closed_total{reason=\"malformed\"}", 3},
                     {"osprey_answers_total{status=\"not_found\"}", 5},
                     {"osprey_connections", 2},
-                    {"osprey_connections_refused_total{bound=\"per_address\"}", 4},
-                    {"osprey_connections_refused_total{bound=\"descriptors\"}", 6},
+                    {"osprey_connections_rejected_at_bound_total{bound=\"per_address\"}", 4},
+                    {"osprey_connections_rejected_at_bound_total{bound=\"descriptors\"}", 6},
                     {"osprey_load_factor", 0.625},
-                    {"osprey_cpu_seconds_total", 1.5},
+                    {"process_cpu_seconds_total", 1.5},
                     {"osprey_poller_turns_total{poller=\"1\"}", 10},
                     {"osprey_poller_busy_seconds_total{poller=\"1\"}", 0.25},
                     {"osprey_poller_late_seconds{poller=\"1\"}", 6},
@@ -165,7 +165,7 @@ TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
           {"osprey_checkpoint_failures_total", 2},
           {"osprey_checkpoint_duration_seconds", 1.5},
           {"osprey_checkpoint_timestamp_seconds", 1'700'000'000},
-          {"osprey_items_loaded", 7},
+          {"osprey_keys_loaded", 7},
           {"osprey_versions_left", static_cast<double>((uint64_t{1} << 48) - 1)},
           {"osprey_info{version=\"1.2.3\",poll=\"adaptive\",evict=\"none\",durability=\"async\"}",
            1},

@@ -151,7 +151,7 @@ TEST_F(MetricsProcessTest, CountWhatWasDone) {
   EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"put\"}"), 100);
   EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"delete\"}"), 2);
   EXPECT_EQ(scrape.Of("osprey_answers_total{status=\"not_found\"}"), 1);
-  EXPECT_EQ(scrape.Of("osprey_items"), 99);
+  EXPECT_EQ(scrape.Of("osprey_keys"), 99);
   EXPECT_EQ(scrape.Of("osprey_connections"), 1);
   EXPECT_GT(scrape.Of("osprey_received_bytes_total"), 100 * 40);
   EXPECT_GT(scrape.Of("osprey_sent_bytes_total"), 100 * 40);
@@ -186,7 +186,7 @@ TEST_F(MetricsProcessTest, MetricsCountEvictionsAndRefusedConnections) {
       "osprey_authentication_failures_total",
       "osprey_connections_closed_total{reason=\"unauthenticated\"}",
       "osprey_connections_rejected_total",
-      "osprey_connections_refused_total{bound=\"all\"}"};
+      "osprey_connections_rejected_at_bound_total{bound=\"all\"}"};
   for (const std::string& sample : samples) EXPECT_EQ(before.Of(sample), 0) << sample;
 
   WriteOptions soon;
@@ -297,8 +297,8 @@ TEST_F(MetricsProcessTest, ADurableServerHasMetricsOfItsLogAndItsStart) {
   Start(flags);
   EXPECT_THAT(server_->Log(), HasSubstr("loading the log from record 1, "));
   const Scrape next = Scraped();
-  EXPECT_EQ(next.Of("osprey_items_loaded"), kPuts);
-  EXPECT_EQ(next.Of("osprey_items"), kPuts);
+  EXPECT_EQ(next.Of("osprey_keys_loaded"), kPuts);
+  EXPECT_EQ(next.Of("osprey_keys"), kPuts);
   EXPECT_GT(next.Of("osprey_loaded_bytes"), kPuts * 4);
   EXPECT_GT(next.Of("osprey_load_duration_seconds"), 0);
   EXPECT_EQ(next.Of("osprey_log_entries_total"), 0);

@@ -204,7 +204,7 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
                                 absl::Time now) {
   const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.flushes;
+  if (request->cursor == 0) ++shared_.counters.flushes;
   // It waits for pending writes. That may decide others, under their names: so it comes before IsToLog.
   shared_.publish_decided(now);
   if (lifecycle_.closing() || Settled(header.sequence, now) || Refused(header.sequence, now))
