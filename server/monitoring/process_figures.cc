@@ -1,18 +1,18 @@
 #include "server/monitoring/process_figures.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "rdma/unique_fd.h"
 
 namespace osprey::server {
 namespace {
@@ -25,6 +25,7 @@ constexpr size_t kThreads = 20;
 constexpr size_t kStartTicks = 22;
 constexpr size_t kVirtualBytes = 23;
 constexpr size_t kResidentPages = 24;
+constexpr size_t kStatBytesMax = 4096;  // 52 numbers and a name of 15 letters
 
 absl::Duration OfTicks(uint64_t ticks) {
   return absl::Seconds(1) * ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
@@ -34,6 +35,15 @@ absl::Time BootTime() {
   timespec since_boot;
   if (clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0) return absl::UnixEpoch();
   return absl::Now() - absl::DurationFromTimespec(since_boot);
+}
+
+// Empty if that fails. (A stream would throw.)
+std::string ReadStat() {
+  std::string text(kStatBytesMax, '\0');
+  const rdma::UniqueFd file(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  const ssize_t bytes = file.valid() ? read(file.get(), text.data(), text.size()) : 0;
+  text.resize(bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  return text;
 }
 
 uint64_t OpenDescriptors() {
@@ -69,9 +79,7 @@ ProcessFigures ParseProcessStat(absl::string_view stat, absl::Time boot) {
 }
 
 ProcessFigures ReadProcessFigures() {
-  std::ifstream file("/proc/self/stat");
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  ProcessFigures figures = ParseProcessStat(stat, BootTime());
+  ProcessFigures figures = ParseProcessStat(ReadStat(), BootTime());
   figures.open_fds = OpenDescriptors();
   if (rlimit limit; getrlimit(RLIMIT_NOFILE, &limit) == 0) figures.max_fds = limit.rlim_cur;
   return figures;

@@ -2,6 +2,8 @@
 
 #include "server/monitoring/metrics.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -20,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "server/monitoring/http_address.h"
 #include "server/monitoring/poller_heartbeat.h"
+#include "server/monitoring/process_figures.h"
 #include "server/stats/metric_table.h"
 #include "tests/support/scraping.h"
 
@@ -228,6 +231,27 @@ TEST(MetricsTest, ClientsLatenciesAreAHistogram) {
   EXPECT_EQ(scrape.Of(name + "_bucket{le=\"2.56e-07\"}"), 2);
   EXPECT_EQ(scrape.Of(name + "_bucket{le=\"1.024e-06\"}"), 5);
   EXPECT_EQ(scrape.Of(name + "_bucket{le=\"+Inf\"}"), 6);
+}
+
+TEST(MetricsTest, TheProcessIsWhatItsStatSays) {
+  const absl::Time boot = At(absl::ZeroDuration());
+  const std::string stat =
+      "7 (a) R (b) S 1 7 7 0 -1 4194560 900 0 0 0 150 50 0 0 20 0 3 0 400 8192000 25 1844 1 1\n";
+  const ProcessFigures figures = ParseProcessStat(stat, boot);
+  const auto ticks_per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  EXPECT_EQ(figures.cpu, absl::Seconds(200 / ticks_per_second));
+  EXPECT_EQ(figures.started, boot + absl::Seconds(400 / ticks_per_second));
+  EXPECT_EQ(figures.threads, 3u);
+  EXPECT_EQ(figures.virtual_bytes, 8192000u);
+  EXPECT_EQ(figures.resident_bytes, 25u * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+  for (const std::string& wrong : {std::string(), std::string("7"), stat.substr(0, 40)})
+    EXPECT_EQ(ParseProcessStat(wrong, boot).threads, 0u) << wrong;
+  const ProcessFigures own = ReadProcessFigures();
+  EXPECT_GT(own.resident_bytes, 1u << 20);
+  EXPECT_GT(own.open_fds, 2u);
+  EXPECT_GE(own.max_fds, own.open_fds);
+  EXPECT_GT(own.started, absl::Now() - absl::Hours(1));
+  EXPECT_LE(own.started, absl::Now() + absl::Seconds(1));
 }
 
 TEST(MetricsTest, TheUsesOfMemoryAreAllOfIt) {
