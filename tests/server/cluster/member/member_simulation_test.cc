@@ -33,7 +33,7 @@ void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas) {
   EXPECT_GT(reads, 1000 * seeds);
   EXPECT_GT(region_reads, 1000 * seeds);
   EXPECT_GT(terms, 4 * seeds);
-  EXPECT_LE(lost, 1 + seeds / 20);
+  EXPECT_LE(lost, (seeds + 19) / 20);
   testing::Test::RecordProperty("acknowledged", static_cast<int>(acknowledged));
   testing::Test::RecordProperty("reads", static_cast<int>(reads));
   testing::Test::RecordProperty("region_reads", static_cast<int>(region_reads));
