@@ -84,7 +84,9 @@ HttpPage MetricsPage(Server& server, const Clock& clock) {
   const absl::Time now = clock.Now();
   MonitorReading reading = server.monitor->Read(now);
   reading.stats.uptime = now - clock.Started();
+  reading.stats.process_cpu = ProcessCpu();
   reading.process = ReadProcessFigures();
+  reading.at = absl::Now();
   HttpPage page;
   page.content_type = kMetricsContentType;
   page.body = MetricsText(reading);

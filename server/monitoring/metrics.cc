@@ -52,20 +52,20 @@ MetricRow Named(MetricRow::Kind kind, const char* metric, const char* help) {
 }
 
 // Under the names that dashboards of any program use.
-void AddProcess(Families& families, const ProcessFigures& process) {
+void AddProcess(Families& families, const MonitorReading& reading) {
   using Kind = MetricRow::Kind;
   const auto add = [&](Kind kind, const char* name, const char* help, double value) {
     Add(families, Named(kind, name, help), value, "process_");
   };
   add(Kind::kCounter, "cpu_seconds_total", "Processor time of the process in seconds.",
-      absl::ToDoubleSeconds(process.cpu));
+      absl::ToDoubleSeconds(reading.stats.process_cpu));
   add(Kind::kGauge, "start_time_seconds", "Unix time at which the process started.",
-      absl::ToDoubleSeconds(process.started - absl::UnixEpoch()));
+      absl::ToDoubleSeconds(reading.at - reading.stats.uptime - absl::UnixEpoch()));
+  const ProcessFigures& process = reading.process;
   add(Kind::kGauge, "resident_memory_bytes", "Bytes of memory that the process has in RAM.",
       static_cast<double>(process.resident_bytes));
   add(Kind::kGauge, "virtual_memory_bytes", "Bytes of the process's address space.",
       static_cast<double>(process.virtual_bytes));
-  add(Kind::kGauge, "threads", "Threads of the process.", static_cast<double>(process.threads));
   add(Kind::kGauge, "open_fds", "Open file descriptors.", static_cast<double>(process.open_fds));
   add(Kind::kGauge, "max_fds", "Bound of open file descriptors (ulimit -n).",
       static_cast<double>(process.max_fds));
@@ -153,7 +153,7 @@ void AddPollers(Families& families, const std::vector<PollerMetricRows>& pollers
 
 std::string MetricsText(const MonitorReading& reading) {
   Families families;
-  AddProcess(families, reading.process);
+  AddProcess(families, reading);
   AddServer(families, reading.stats);
   for (const MetricRow& row : MetricTable()) {
     if (row.metric.empty() || !row.IsIn(reading.stats)) continue;

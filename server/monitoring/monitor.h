@@ -29,6 +29,7 @@ struct PollerMetricRows {
 struct MonitorReading {
   StatsInput stats;
   ProcessFigures process;
+  absl::Time at;  // by the time of day
   std::vector<PollerMetricRows> pollers;
 };
 

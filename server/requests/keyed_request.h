@@ -27,8 +27,9 @@ struct KeyedRequest {
   index::Condition condition;  // all but GET and TOUCH
   uint64_t ttl_ns = 0;         // PUT, EXPIRE; 0: forever
   int64_t by = 0;              // INCREMENT
-  index::KeyHash hash;         // of the key, set by the caller of ParseKeyed; so is …
-  index::SlotHint hint;        // of the key in its table, or none
+  // Of the key. The caller of ParseKeyed sets both; the hint may stay unset.
+  index::KeyHash hash;
+  index::SlotHint hint;
   rdma::Opcode opcode = rdma::Opcode::kPut;
   bool rendezvous = false;   // PUT: the server READs the value
   bool wants_value = false;  // GET

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/cluster/etcd/etcd_process.h"
+#include "tests/support/free_ports.h"
 #include "tests/support/subprocess.h"
 
 namespace osprey {

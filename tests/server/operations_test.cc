@@ -396,8 +396,10 @@ TEST_P(ServerFlushTest, EverythingWrittenBeforeIsGoneAndCountedPartByPart) {
               StatusCode::kOk);
   }
   const uint64_t before = sequence;
+  const uint64_t flushes = server.counters().flushes;
   EXPECT_EQ(Flush(client, sequence), kKeys);
   EXPECT_GT(sequence - before, kKeys / kFlushKeysPerRequest);
+  EXPECT_EQ(server.counters().flushes, flushes + 1) << "its parts are not counted";
   EXPECT_EQ(server.tables().stats().keys, 0);
   EXPECT_EQ(server.counters().keys_flushed, kKeys);
   EXPECT_EQ(Flush(client, sequence), 0);

@@ -48,9 +48,7 @@ void SendAll(int fd, absl::string_view bytes) {
 HttpAnswer Split(absl::string_view text) {
   HttpAnswer answer;
   const size_t end = text.find("\r\n\r\n");
-  if (end == absl::string_view::npos ||
-      (!absl::StartsWith(text, "HTTP/1.1 ") && !absl::StartsWith(text, "HTTP/1.0 ")))
-    return answer;
+  if (end == absl::string_view::npos || !absl::StartsWith(text, "HTTP/1.1 ")) return answer;
   answer.head = std::string(text.substr(0, end));
   answer.body = std::string(text.substr(end + 4));
   if (!absl::SimpleAtoi(text.substr(9, 3), &answer.status)) answer.status = 0;

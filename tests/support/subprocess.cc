@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -176,6 +177,15 @@ absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(
 }
 
 std::string ServerProcess::Log() const { return ReadFile(directory_ + "/err"); }
+
+uint16_t ServerProcess::MetricsPort() const {
+  const std::vector<std::string> parts =
+      absl::StrSplit(Log(), absl::MaxSplits("metrics at http://127.0.0.1:", 1));
+  uint32_t port = 0;
+  if (parts.size() < 2 || !absl::SimpleAtoi(parts[1].substr(0, parts[1].find('/')), &port))
+    return 0;
+  return static_cast<uint16_t>(port);
+}
 
 int ServerProcess::Stop() {
   assert(pid_ > 0);

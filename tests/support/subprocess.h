@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +57,8 @@ class ServerProcess {
   pid_t pid() const { return pid_; }
   // Its output to stderr so far.
   std::string Log() const;
+  // Of its metrics, on 127.0.0.1; 0 if its log tells none.
+  uint16_t MetricsPort() const;
 
   // Sends SIGTERM, waits for the end, and returns the exit status. At most once.
   int Stop();

@@ -325,13 +325,9 @@ class Served {
     return refused ? absl::OkStatus() : absl::InternalError("a client too many was not refused");
   }
   absl::Status Scraped() const {
-    const std::string log = process_->Log(), before = "metrics at http://127.0.0.1:";
-    const size_t found = log.find(before);
-    int port = 0;
-    if (found == log.npos) return absl::NotFoundError("the server tells no port of its metrics");
-    const std::string rest = log.substr(found + before.size());
-    if (!absl::SimpleAtoi(rest.substr(0, rest.find('/')), &port)) return absl::NotFoundError(log);
-    const absl::StatusOr<HttpAnswer> answer = GetHttp(static_cast<uint16_t>(port), "/metrics");
+    const uint16_t port = process_->MetricsPort();
+    if (port == 0) return absl::NotFoundError("the server tells no port of its metrics");
+    const absl::StatusOr<HttpAnswer> answer = GetHttp(port, "/metrics");
     if (!answer.ok()) return answer.status();
     if (answer->status == 200) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("a scrape's status is ", answer->status));

@@ -46,14 +46,8 @@ class MetricsProcessTest : public testing::Test {
         ServerProcess::Start(NewListenAddress(), flags);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    const std::string log = server_->Log();
-    const std::string before = "metrics at http://127.0.0.1:";
-    const size_t found = log.find(before);
-    ASSERT_NE(found, log.npos) << log;
-    const std::string port = log.substr(found + before.size());
-    int number = 0;
-    ASSERT_TRUE(absl::SimpleAtoi(port.substr(0, port.find('/')), &number)) << log;
-    port_ = static_cast<uint16_t>(number);
+    port_ = server_->MetricsPort();
+    ASSERT_NE(port_, 0) << server_->Log();
   }
   std::unique_ptr<Client> Connect() {
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri());

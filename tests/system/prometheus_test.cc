@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/server/cluster/etcd/etcd_process.h"
+#include "tests/support/free_ports.h"
 #include "tests/support/scraping.h"
 #include "tests/support/subprocess.h"
 
@@ -67,7 +67,7 @@ class PrometheusProcess {
         {"prometheus", "--config.file=" + config, "--storage.tsdb.path=" + directory_ + "/data",
          absl::StrCat("--web.listen-address=127.0.0.1:", port_)},
         directory_ + "/err");
-    EXPECT_GT(pid_, 0);
+    EXPECT_GT(pid_, 0) << "tools/install-packages test installs prometheus";
   }
   ~PrometheusProcess() {
     if (pid_ <= 0) return;
@@ -77,19 +77,20 @@ class PrometheusProcess {
   PrometheusProcess(const PrometheusProcess&) = delete;
   PrometheusProcess& operator=(const PrometheusProcess&) = delete;
 
-  // What its API answers; null while it does not answer, or with an error.
-  nlohmann::json Ask(const std::string& path) const {
-    // (By HTTP/1.0 it closes the connection, and sends no chunks.)
-    const absl::StatusOr<HttpAnswer> answer =
-        AskHttp(port_, absl::StrCat("GET /api/v1/", path, " HTTP/1.0\r\nHost: localhost\r\n\r\n"));
-    if (!answer.ok() || answer->status != 200) return nullptr;
-    const nlohmann::json parsed = nlohmann::json::parse(answer->body, nullptr, false);
-    return parsed.is_object() && parsed.value("status", "") == "success" ? parsed["data"]
-                                                                         : nlohmann::json(nullptr);
-  }
+  // How many series the query has; none while it does not answer, or with an error. (It counts them,
+  // since it would send a long answer in chunks.)
   size_t SeriesOf(const std::string& query) const {
-    const nlohmann::json data = Ask("query?query=" + Escaped(query));
-    return data.is_null() ? 0 : data["result"].size();
+    const absl::StatusOr<HttpAnswer> answer =
+        AskHttp(port_, absl::StrCat("GET /api/v1/query?query=", Escaped("count(" + query + ")"),
+                                    " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+    if (!answer.ok() || answer->status != 200) return 0;
+    const nlohmann::json parsed = nlohmann::json::parse(answer->body, nullptr, false);
+    const nlohmann::json::json_pointer value("/data/result/0/value/1");
+    size_t count = 0;
+    if (parsed.is_object() && parsed.contains(value)) {
+      EXPECT_TRUE(absl::SimpleAtoi(parsed[value].get<std::string>(), &count)) << answer->body;
+    }
+    return count;
   }
   std::string Log() const { return TextOf(directory_ + "/err"); }
 
@@ -119,14 +120,8 @@ TEST(PrometheusTest, DashboardAndAlertsFindTheirMetrics) {
   const absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(
       NewListenAddress(), {"--metrics=0", "--data-dir=" + NewTemporaryDirectory() + "/data"});
   ASSERT_TRUE(server.ok()) << server.status();
-  const std::string log = (*server)->Log();
-  const std::string before = "metrics at http://127.0.0.1:";
-  const size_t found = log.find(before);
-  ASSERT_NE(found, log.npos) << log;
-  const std::string rest = log.substr(found + before.size());
-  uint32_t port = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(rest.substr(0, rest.find('/')), &port)) << log;
-  const PrometheusProcess prometheus(static_cast<uint16_t>(port));
+  ASSERT_NE((*server)->MetricsPort(), 0) << (*server)->Log();
+  const PrometheusProcess prometheus((*server)->MetricsPort());
 
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
   ASSERT_TRUE(client.ok()) << client.status();

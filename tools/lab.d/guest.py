@@ -45,13 +45,17 @@ RDTSC = bytes.fromhex("0f31"      # rdtsc
                       "48c1e220"  # shl rdx, 32
                       "4809d0"    # or rax, rdx
                       "c3")       # ret
-TSC_S = 0.05                        # how long the host's TSC is measured
+TSC_S = 0.05  # how long the host's TSC is measured
 
 
 def tsc_khz():
     """The frequency of the host's TSC, which is also the emulated one. The guest need not measure it, which goes wrong
-    where the host is busy."""
-    with mmap.mmap(-1, len(RDTSC), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) as code:
+    where the host is busy. None where the host forbids memory that is writable and executable."""
+    try:
+        code = mmap.mmap(-1, len(RDTSC), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except PermissionError:
+        return None
+    with code:
         code.write(RDTSC)
         start = ctypes.c_char.from_buffer(code)
         read_tsc = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(start))

@@ -1,9 +1,6 @@
 #include "tests/server/cluster/etcd/etcd_process.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,12 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/support/free_ports.h"
 #include "tests/support/subprocess.h"
 
 namespace osprey {
@@ -45,27 +42,6 @@ void RunOrDie(const std::vector<std::string>& command) {
 }
 
 }  // namespace
-
-// They lie below those that the kernel gives, so that none is taken away while its member does not run.
-std::vector<uint16_t> FreePorts(size_t count) {
-  constexpr uint16_t kFirst = 12000, kLast = 32000;
-  std::random_device random;
-  std::uniform_int_distribution<uint16_t> any(kFirst, kLast);
-  std::vector<uint16_t> ports;
-  while (ports.size() < count) {
-    const uint16_t port = any(random);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    close(fd);
-    if (is_free && std::find(ports.begin(), ports.end(), port) == ports.end())
-      ports.push_back(port);
-  }
-  return ports;
-}
 
 // --- Certificates
 

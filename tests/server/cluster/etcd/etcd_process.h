@@ -15,9 +15,6 @@
 
 namespace osprey {
 
-// Ports of 127.0.0.1 that nothing uses, and that the kernel gives to no socket by itself.
-std::vector<uint16_t> FreePorts(size_t count);
-
 // Certificates of one authority, made by openssl in a directory of their own.
 class TestCertificates {
  public:
