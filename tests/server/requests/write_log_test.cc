@@ -459,9 +459,10 @@ struct RandomLoad {
 TEST_P(WriteLogTest, TheLogReplaysToTheTables) {
   uint64_t refused_for_space = 0;
   uint64_t evictions = 0;
-  constexpr uint64_t kSeeds = 150, kRefuses = 148;  // few seeds refuse a write for lack of space
+  constexpr uint64_t kSeeds = 150;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    if (seed > kSeeds / kVolumeParts && seed < kRefuses) seed = kRefuses;
+    // Few seeds refuse a write for lack of space, with each compiler others.
+    if (seed > kSeeds / kVolumeParts && refused_for_space > 0) break;
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     HarnessOptions options;
     options.evict = seed % 3 == 0;
