@@ -1,7 +1,8 @@
 #!/bin/bash
 # What users of tools/lab rely on. Each case boots one or two guests, which takes a few seconds; some cases run at once.
 #
-#   tests/scripts/lab_test.sh [PATTERN]           only the cases whose function names contain PATTERN
+#   tests/scripts/lab_test.sh [PATTERN]           only the cases whose function names contain PATTERN (default: all but the rare ones;
+#                                                 with OSPREY_TEST_LONG=1 these, too)
 #   tests/scripts/lab_test.sh --case MEMORY CASE  one, in a process of its own; its guests have MEMORY MiB, by which its QEMUs are known
 # shellcheck disable=SC2016  # single quotes: it is the guest that expands
 set -uo pipefail
@@ -12,6 +13,8 @@ readonly repository lab
 readonly case_s_max=300  # for a heavily loaded machine; 10 s usually
 readonly nobody_id=65534
 readonly cases_max=40
+# What few ever see, and takes long: guests that do not boot, hang or panic, and readers that are slow.
+readonly rare_cases='output_is_complete_when_its_reader_is_slow|the_timeout_ends_a_guest_whose_kernel_hangs|a_kernel_panic_is_told|a_boot_that_fails_is_tried_twice_more|a_guest_whose_clock_is_wrong_boots_again|the_second_nodes_failure_is_told|labs_started_at_once_share_one_cache'
 readonly at_once_max=4   # guests mostly boot, and each has processors of its own for that
 
 # run FLAGS... -- COMMAND...: leaves stdout, stderr and status in $scratch/out, $scratch/err and $status.
@@ -445,6 +448,7 @@ list_cases() {
   sed -n 's/^\([a-z_0-9]*\)() {$/\1/p' "${BASH_SOURCE[0]}" | grep -vxE 'run|run_case|list_cases|fake_guest|nothing_is_left_behind' |
     while read -r name; do
       memory=$((memory + 1))
+      [[ -n $1 || -n ${OSPREY_TEST_LONG:-} || ! $name =~ ^($rare_cases)$ ]] || continue
       [[ $name != *"$1"* ]] || echo "$memory $name"
     done
 }
