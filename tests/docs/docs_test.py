@@ -26,7 +26,7 @@ RUN_BY = {
     ("README.md", "tools/quickstart"): ("tests/scripts/quickstart_test.sh", "tools/quickstart"),
     ("README.md", "export OSPREY_SERVER"): ("tests/docs/page_commands_test.cc", '"README.md"'),
     ("server/OPERATING.md", "tools/package"): ("tests/scripts/package_in_lab", "server/OPERATING.md 'tools/package"),
-    ("client/README.md", "gcc "): ("tests/client/c_api/c_library_test.cc", 'Block("sh")'),
+    ("client/README.md", "gcc "): ("tests/client/c_api/c_program_test.cc", 'Block("sh")'),
     ("tools/README.md", "export OSPREY_SERVER"): ("tests/tools/kvbench_test.cc", 'BlockOfReadme("export'),
     ("tests/README.md", "tools/test"): (".ci/run", "tools/test"),
     ("tests/SIMULATION.md", "bazel run //tests/simulation:simulate"): ("tests/docs/page_commands_test.cc", '"tests/SIMULATION.md"'),
@@ -36,7 +36,7 @@ RUN_BY = {
     ("server/cluster/OPERATING.md", "D="): ("tests/docs/page_commands_test.cc", '"server/cluster/OPERATING.md"'),
     ("server/OPERATING.md", "bazel-bin/"): ("tests/docs/page_commands_test.cc", '"server/OPERATING.md"'),
     "cpp": ("tests/docs/readme_examples_test.cc", "```cpp"),
-    "c": ("tests/client/c_api/c_library_test.cc", "client/README.md"),
+    "c": ("tests/client/c_api/c_program_test.cc", "client/README.md"),
     "console": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
     "kvcli": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
 }
