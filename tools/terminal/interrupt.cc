@@ -37,26 +37,30 @@ CatchInterrupts::~CatchInterrupts() {
   sigaction(SIGTERM, &term_before, nullptr);
 }
 
+HoldInterrupts::HoldInterrupts() {
+  sigset_t both;
+  sigemptyset(&both);
+  sigaddset(&both, SIGINT);
+  sigaddset(&both, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &both, &before_);
+}
+
+HoldInterrupts::~HoldInterrupts() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 bool Interrupted() { return interrupted || terminated; }
 bool Terminated() { return terminated; }
 void ForgetInterrupt() { interrupted = false; }
 
 bool AwaitReadable(int fd) {
   // Both signals can only arrive within ppoll.
-  sigset_t both, before;
-  sigemptyset(&both);
-  sigaddset(&both, SIGINT);
-  sigaddset(&both, SIGTERM);
-  sigprocmask(SIG_BLOCK, &both, &before);
+  const HoldInterrupts hold;
   pollfd waiting = {fd, POLLIN, 0};
   int ready = 0;
   while (!Interrupted() && ready <= 0) {
-    ready = ppoll(&waiting, 1, nullptr, &before);
+    ready = ppoll(&waiting, 1, nullptr, &hold.before());
     if (ready < 0 && errno != EINTR) break;  // read will return the error
   }
-  const bool interrupted_now = Interrupted();
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  return !interrupted_now;
+  return !Interrupted();
 }
 
 void SleepUnlessInterrupted(absl::Duration time) {

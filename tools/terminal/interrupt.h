@@ -9,6 +9,8 @@
 #ifndef OSPREY_TOOLS_TERMINAL_INTERRUPT_H_
 #define OSPREY_TOOLS_TERMINAL_INTERRUPT_H_
 
+#include <signal.h>
+
 #include "absl/time/time.h"
 
 namespace osprey {
@@ -21,6 +23,22 @@ class CatchInterrupts {
   ~CatchInterrupts();
   CatchInterrupts(const CatchInterrupts&) = delete;
   CatchInterrupts& operator=(const CatchInterrupts&) = delete;
+};
+
+// While an object exists, both signals wait. For a short write to a C++ stream or a FILE: if a signal
+// ended it, the stream would count as broken.
+class HoldInterrupts {
+ public:
+  HoldInterrupts();
+  ~HoldInterrupts();
+  HoldInterrupts(const HoldInterrupts&) = delete;
+  HoldInterrupts& operator=(const HoldInterrupts&) = delete;
+
+  // The signals that were blocked before.
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_;
 };
 
 // Whether a signal came since the last ForgetInterrupt.

@@ -243,6 +243,7 @@ class Latency {
     add(Lines());
     add(ChartLines());
     text.pop_back();
+    const HoldInterrupts hold;
     context_.out->Result(text, "", Json());
     context_.out->Flush();
   }

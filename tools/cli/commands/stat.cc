@@ -170,6 +170,7 @@ ExitStatus RunStat(CommandContext& context, Arguments /*arguments*/) {
     if (!now.ok()) return Fail(context, "stat", now.status());
     const std::vector<double> row = StatRow(*before, *now);
     const bool is_json = context.out->form() == Output::Form::kJson;
+    const HoldInterrupts hold;
     if (!is_json && line % kHeaderEvery == 0)
       context.out->Result(StatHeader(), StatHeader(), Json());
     const std::string text = StatLine(row);
