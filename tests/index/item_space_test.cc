@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "index/space/region_space.h"
+#include "tests/support/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -424,7 +425,8 @@ TEST_P(ItemSpaceModelTest, AllocatedItemsNeverOverlap) {
   EXPECT_EQ(stats.free_runs, 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ItemSpaceModelTest, testing::Range(uint64_t{1}, uint64_t{9}));
+INSTANTIATE_TEST_SUITE_P(Seeds, ItemSpaceModelTest,
+                         testing::Range(uint64_t{1}, uint64_t{1 + 8 / kVolumeParts}));
 
 }  // namespace
 }  // namespace osprey::index

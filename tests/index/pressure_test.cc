@@ -12,6 +12,7 @@
 #include "index/reader/lookup.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
+#include "tests/support/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -136,7 +137,8 @@ TEST_P(PressureTest, NothingIsLostOrMadeUp) {
   EXPECT_EQ(table_->stats().overflow_lines, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, PressureTest, testing::Range(uint64_t{1}, uint64_t{9}));
+INSTANTIATE_TEST_SUITE_P(Seeds, PressureTest,
+                         testing::Range(uint64_t{1}, uint64_t{1 + 8 / kVolumeParts}));
 
 }  // namespace
 }  // namespace osprey::index
