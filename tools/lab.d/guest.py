@@ -10,6 +10,7 @@ import ipaddress
 import mmap
 import os
 import socket
+import stat
 import struct
 import subprocess
 import threading
@@ -86,7 +87,7 @@ class Settings:
     memory_mib: int
     mtu_bytes: int
     nodes: int
-    disk: str | None  # of node 1: a file
+    disk: str | None  # of node 1: a file, or the socket of an NBD server
     exact: bool  # the clock counts instructions: see EXACT
     tsc_khz: int | None  # what the kernel takes for the frequency of its TSC; None: it measures it
 
@@ -99,6 +100,11 @@ def address(node):
 def address6(node):
     """The IPv6 address of node 1 or 2, from the unique local ones."""
     return f"fd00::{node}"
+
+
+def is_nbd(disk):
+    """Whether the path of a disk is an NBD server's."""
+    return os.path.exists(disk) and stat.S_ISSOCK(os.stat(disk).st_mode)
 
 
 def environment(node, nodes, has_disk):
@@ -252,7 +258,8 @@ class Guest:
             command += EXACT
         if self._has_disk():
             # What is written goes to the host's cache at once, which survives QEMU: a kill loses what the guest has in its own.
-            command += ["-drive", f"file={settings.disk.replace(',', ',,')},if=none,id=disk,format=raw,cache=writeback",
+            place = f"nbd+unix:///?socket={settings.disk}" if is_nbd(settings.disk) else settings.disk
+            command += ["-drive", f"file={place.replace(',', ',,')},if=none,id=disk,format=raw,cache=writeback",
                         "-device", "virtio-blk-pci,drive=disk"]
         if wire:
             command += ["-netdev", f"dgram,id=wire,local.type=fd,local.str={wire.fileno()}",
