@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ def parse(text, add_flags=None):
     if add_flags:
         add_flags(parser)
     flags = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started ends, too
     os.chdir(pathlib.Path(__file__).resolve().parents[2])
     return flags
 
