@@ -275,6 +275,9 @@ void Compare() {
               ", evictions %" PRIu64 ", hints %" PRIu64 ", of no use %" PRIu64 "\n",
               stats.keys, stats.inline_keys, puts, refused, stats.evictions, stats.hints,
               stats.hints_unmatched);
+  std::printf("index %" PRIu64 " KiB, its load %.2f, items %" PRIu64 " of %" PRIu64 " KiB\n",
+              stats.index_bytes >> 10, stats.load_factor, stats.item_bytes >> 10,
+              stats.item_space_bytes >> 10);
   std::printf(
       "CPU: a PUT with its hints %.2f us, the turn after it %.2f us, longest both %.0f us\n",
       store.put_us() / static_cast<double>(puts), store.turn_us() / static_cast<double>(puts),
