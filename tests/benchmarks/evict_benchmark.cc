@@ -1,5 +1,5 @@
-// Quality of eviction: the hit ratio of a cache that is filled on each miss, and those of exact LRU,
-// S3-FIFO and Belady's optimum on the same trace (cache_rivals.h).
+// Quality of eviction: the hit ratio of a cache that is filled on each miss. Beside it those of exact
+// LRU, S3-FIFO and Belady's optimum on the same trace (cache_rivals.h).
 //
 //   bazel run -c opt //tests/benchmarks:evict_benchmark -- --keys=1000000 --value_bytes=100
 //

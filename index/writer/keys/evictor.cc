@@ -31,8 +31,8 @@ constexpr uint32_t kLinesPerMoveMax = 64;
 constexpr uint64_t kLongBytes = 1 << 20;
 constexpr uint32_t kExtentsPerAttemptMax = 64;
 
-// After one pass without an eviction all counters age with each further one. After so many, no key can be
-// evicted until the next write.
+// At the end of a pass without an eviction all counters age with each further one. After so many, no key
+// can be evicted until the next write.
 constexpr uint64_t kPassesWithoutEvictionMax = kClockMax + 2;
 
 // A segment that cannot split is thinned out to below its split threshold. Its small items stay, however
@@ -43,6 +43,9 @@ constexpr uint32_t kThinnedPercent = 93;
 // long. Of them the hand evicts. The lines that age for each line that the hand passes, at most.
 constexpr uint64_t kLastPercent = 5;
 constexpr int kLinesAgedPerLine = 8;
+// After so many lines without a victim the hand itself ages those that it passes: the keys with a counter
+// of 1 are others than those whose eviction frees item space.
+constexpr uint64_t kFruitlessLinesMax = 64;
 // The ghosts relative to the keys. More of them would let keys return that come once in a long while.
 constexpr uint64_t kGhostsPercent = 45;
 
@@ -120,7 +123,7 @@ uint64_t Evictor::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
         continue;  // another key may follow
       }
     }
-    if (lines_since_eviction_ >= all_lines) Age(line);
+    if (lines_since_eviction_ >= std::min(all_lines, kFruitlessLinesMax)) Age(line);
     ++hand_;
     ++looked;
     ++lines_looked_;
