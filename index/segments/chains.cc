@@ -91,13 +91,13 @@ void Chains::FreeLine(uint64_t offset) {
   units_.erase(found);
 }
 
-bool Chains::Add(uint64_t home, uint64_t slot) {
+bool Chains::Add(uint64_t home, uint64_t slot, uint32_t clock) {
   uint64_t last = home;
   uint32_t length = 0;
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
     LineEditor line(writer_, clocks_, at);
     if (line.free() > 0) {
-      line.AddSlot(slot);
+      line.AddSlot(slot, clock);
       line.Publish();
       return true;
     }
@@ -110,7 +110,7 @@ bool Chains::Add(uint64_t home, uint64_t slot) {
   if (!offset.has_value()) return false;
   LineEditor before(writer_, clocks_, last);
   LineEditor line = LineEditor::Empty(writer_, clocks_, *offset, before.generation());
-  line.AddSlot(slot);
+  line.AddSlot(slot, clock);
   line.Publish();
   before.SetLink(*offset);
   before.Publish();

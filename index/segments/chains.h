@@ -41,7 +41,7 @@ class Chains {
 
   // Puts `slot` into the chain of `home`. False when the chain is at its longest and full, or there
   // is no room for another line; nothing has changed then.
-  bool Add(uint64_t home, uint64_t slot);
+  bool Add(uint64_t home, uint64_t slot, uint32_t clock = kClockNew);
 
   // Moves slots from the chain of `home` into it while it has room. Returns how many.
   uint32_t MoveFromOverflow(uint64_t home);

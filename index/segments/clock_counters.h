@@ -1,5 +1,4 @@
-// The CLOCK counters of all keys. The CLOCK hand of eviction decrements them
-// (evictor.cc). They are private to the server; the region does not hold them.
+// The CLOCK counters of all keys. Eviction decrements them (evictor.h). They are private to the server; the region does not hold them.
 //
 // Four bits for each word of a line; one word for each line:
 //
@@ -17,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,8 +27,9 @@ namespace osprey::index {
 
 // Measured by tests/benchmarks/evict_benchmark; README.md gives the reasons.
 inline constexpr uint32_t kClockMax = 15;
-inline constexpr uint32_t kClockNew = 1;      // the next pass of the hand evicts the key
-inline constexpr uint32_t kClockPerHint = 4;  // a hint stands for several unsampled hits
+inline constexpr uint32_t kClockNew = 1;       // the next pass of the hand evicts the key
+inline constexpr uint32_t kClockReturned = 2;  // of a key whose ghost is remembered (ghosts.h)
+inline constexpr uint32_t kClockPerHint = 6;   // a hint stands for several unsampled hits
 inline constexpr uint32_t kClockPerWrite = 1;
 
 // The counters of one line's keys.
@@ -57,6 +58,10 @@ class LineClocks {
   constexpr void Age() { packed_ -= AboveOne(); }
   // Whether some counter is 1.
   constexpr bool AnyLast() const { return (packed_ & kOnes & ~AboveOne()) != 0; }
+  // How many are.
+  constexpr uint64_t CountLast() const {
+    return static_cast<uint64_t>(std::popcount(packed_ & kOnes & ~AboveOne()));
+  }
 
  private:
   static_assert(4 * kLineWords <= 64);
@@ -89,19 +94,28 @@ class ClockCounters {
       units_[unit] = std::make_unique<Unit>();
       lines_ += kLinesPerUnit;
     }
-    (*units_[unit])[number % kLinesPerUnit] = clocks;
+    LineClocks& present = (*units_[unit])[number % kLinesPerUnit];
+    last_ += clocks.CountLast() - present.CountLast();
+    present = clocks;
   }
   void Add(uint64_t line_offset, uint32_t word, uint32_t clock) {
-    if (LineClocks* const clocks = Find(NumberOf(line_offset))) clocks->Add(word, clock);
+    LineClocks* const clocks = Find(NumberOf(line_offset));
+    if (clocks == nullptr) return;
+    last_ -= clocks->At(word) == 1;
+    clocks->Add(word, clock);
+    last_ += clocks->At(word) == 1;
   }
   // Forgets the lines of the unit at `unit_offset`, which are no longer lines.
   void DropUnit(uint64_t unit_offset) {
     const uint64_t unit = NumberOf(unit_offset) / kLinesPerUnit;
     if (unit >= units_.size() || units_[unit] == nullptr) return;
+    for (const LineClocks& clocks : *units_[unit]) last_ -= clocks.CountLast();
     units_[unit] = nullptr;
     lines_ -= kLinesPerUnit;
   }
 
+  // The number of keys whose counter is 1.
+  uint64_t last() const { return last_; }
   // The number of lines that have counters.
   uint64_t count() const { return lines_; }
   // The first line with counters whose number is not below `number`, from number 0 again after the
@@ -131,6 +145,7 @@ class ClockCounters {
   bool on_;
   std::vector<std::unique_ptr<Unit>> units_;  // null: no counters
   uint64_t lines_ = 0;
+  uint64_t last_ = 0;
 };
 
 }  // namespace osprey::index

@@ -236,7 +236,8 @@ WriteResult Table::NoPlaceAt(const Location& at) {
 // Inserts into the window if it has a free word or can free one, else into the chain. The instant
 // is the seal.
 bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now) {
-  for (int attempt = 0; !placement_.InsertSlot(at.home, slot, now); ++attempt) {
+  const uint32_t clock = keys_.ClockOfNew(at.hash);
+  for (int attempt = 0; !placement_.InsertSlot(at.home, slot, clock, now); ++attempt) {
     if (attempt < kEvictionsNearMax && evictor_.EvictNear(at.home, {}, now)) continue;
     // A write that a log has is not refused. Each eviction makes the home line, or its chain, shorter.
     if (keys_.writer.hot().given_version == 0 || !evictor_.EvictFrom(at.home, {}, now))

@@ -41,5 +41,32 @@ TEST(ClockCountersTest, AddStopsAtTheMostAndGivesNothingWhereNoKeyBegins) {
   EXPECT_EQ(lives.At(6), 0u);
 }
 
+// Eviction depends on this count, so it is kept at each change.
+TEST(ClockCountersTest, TheKeysWhoseCounterIsOneAreCounted) {
+  ClockCounters clocks(0, /*on=*/true);
+  LineClocks lives;
+  lives.Set(0, 1);
+  lives.Set(1, 2);
+  lives.Set(2, 1);
+  clocks.Set(0, lives);
+  clocks.Set(kLineBytes, lives);
+  clocks.Set(kUnitBytes, lives);
+  EXPECT_EQ(clocks.last(), 6u);
+  clocks.Add(0, 0, 1);
+  EXPECT_EQ(clocks.last(), 5u);
+  clocks.Add(0, 1, 1);
+  clocks.Add(0, 3, 1);  // no key
+  EXPECT_EQ(clocks.last(), 5u);
+  lives.Age();
+  clocks.Set(kLineBytes, lives);
+  EXPECT_EQ(clocks.last(), 6u);
+  clocks.Set(0, LineClocks());
+  EXPECT_EQ(clocks.last(), 5u);
+  clocks.DropUnit(kUnitBytes);
+  EXPECT_EQ(clocks.last(), 3u);
+  clocks.DropUnit(0);
+  EXPECT_EQ(clocks.last(), 0u);
+}
+
 }  // namespace
 }  // namespace osprey::index

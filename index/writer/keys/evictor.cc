@@ -10,10 +10,10 @@
 namespace osprey::index {
 namespace {
 
-// This part of item space is kept free or in its grace period, within these bounds. It is more than
-// compaction's stock of pages (compactor.cc), and little relative to the stored data.
+// This part of item space is kept free or in its grace period, within these bounds. From 4 MiB on it is
+// at least compaction's stock of pages (compactor.cc). It is little relative to the stored data.
 constexpr uint64_t kReserveShareInverse = 64;
-constexpr uint64_t kReserveBytesMin = 128 << 10;
+constexpr uint64_t kReserveBytesMin = 32 << 10;
 constexpr uint64_t kReserveBytesMax = 16 << 20;
 
 // The bounds of one step: a few hundred microseconds.
@@ -31,12 +31,23 @@ constexpr uint32_t kLinesPerMoveMax = 64;
 constexpr uint64_t kLongBytes = 1 << 20;
 constexpr uint32_t kExtentsPerAttemptMax = 64;
 
-// After so many passes without an eviction, no key can be evicted until the next write.
-constexpr uint64_t kPassesWithoutEvictionMax = kClockMax + 1;
+// At the end of a pass without an eviction all counters age with each further one. After so many, no key
+// can be evicted until the next write.
+constexpr uint64_t kPassesWithoutEvictionMax = kClockMax + 2;
 
-// A segment that cannot split is thinned out to below its split threshold.
+// A segment that cannot split is thinned out to below its split threshold. Its small items stay, however
+// many: each costs a READ more, which is less than what its key's absence costs.
 constexpr uint32_t kThinnedPercent = 93;
-constexpr uint32_t kThinnedSmallItemsPercent = 8;
+
+// Counters age while fewer keys than this have a counter of 1: new keys, and those that were not read for
+// long. Of them the hand evicts. The lines that age for each line that the hand passes, at most.
+constexpr uint64_t kLastPercent = 5;
+constexpr int kLinesAgedPerLine = 8;
+// After so many lines without a victim the hand itself ages those that it passes: the keys with a counter
+// of 1 are others than those whose eviction frees item space.
+constexpr uint64_t kFruitlessLinesMax = 64;
+// The ghosts relative to the keys. More of them would let keys return that come once in a long while.
+constexpr uint64_t kGhostsPercent = 45;
 
 uint64_t PagesFor(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
 
@@ -51,20 +62,23 @@ uint64_t Evictor::ReserveBytes() const {
 }
 
 // Space in its grace period counts as free: a write takes it, early if necessary.
-bool Evictor::Wanted() const {
-  if (!keys_.options.evict || !keys_.decides) return false;
+uint64_t Evictor::BytesWanted() const {
+  if (!keys_.options.evict || !keys_.decides) return 0;
   const ItemSpace& space = keys_.items.space();
   const uint64_t reserve = ReserveBytes();
   const ItemSpace::Stats stats = space.stats();
-  return space.FreeBytes() + stats.waiting_bytes < reserve && stats.used_bytes > reserve &&
-         lines_since_eviction_ < kPassesWithoutEvictionMax * keys_.clocks.count();
+  const bool may_evict = stats.used_bytes > reserve &&
+                         lines_since_eviction_ < kPassesWithoutEvictionMax * keys_.clocks.count();
+  const uint64_t free = space.FreeBytes() + stats.waiting_bytes;
+  return may_evict ? reserve - std::min(reserve, free) : 0;
 }
 
 bool Evictor::Step(absl::Time now) {
   if (EvictionsForced() > 0 && keys_.decides)
     Evict(~uint64_t{0}, EvictionsForced(), kLinesPerStepMax, {}, now);
-  if (!Wanted()) return false;
-  Evict(ReserveBytes(), kEvictedPerStepMax, kLinesPerStepMax, {}, now);
+  const uint64_t bytes = BytesWanted();
+  if (bytes == 0) return false;
+  Evict(bytes, kEvictedPerStepMax, kLinesPerStepMax, {}, now);
   return Wanted();
 }
 
@@ -86,11 +100,11 @@ uint64_t Evictor::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   victims.spared = spared;
   victims.of_any_kind = EvictionsForced() > 0;
   victims.time_ns = keys_.counts.expiring_keys > 0 ? expirer_.ServerTimeNs() : 0;
-  // After so many passes no counter is above 1, and after one more all keys were examined. With few
-  // lines, that is soon.
+  // After the first pass and so many more no counter is above 1, and after one more all keys were examined.
+  // With few lines, that is soon.
   const uint64_t all_lines = keys_.clocks.count();
   if (all_lines == 0) return 0;
-  lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, kClockMax * all_lines));
+  lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, (kClockMax + 1) * all_lines));
   const uint64_t looks_max = lines_max + std::min<uint64_t>(lines_max, all_lines);
   for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < looks_max;) {
     // All counters are high, and the write cannot wait: takes a key with the lowest counter.
@@ -98,7 +112,8 @@ uint64_t Evictor::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
     if (looked >= lines_max && keys > 0) break;
     hand_ = keys_.clocks.NextFrom(hand_);
     const uint64_t line = keys_.clocks.OffsetOf(hand_);
-    LineClocks clocks = keys_.clocks.Of(line);
+    AgeSome();
+    const LineClocks clocks = keys_.clocks.Of(line);
     if (clocks.AnyLast() || victims.clock_max > 1) {
       if (const absl::optional<Location> victim = VictimIn(line, victims, now)) {
         if (!keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) break;
@@ -108,14 +123,29 @@ uint64_t Evictor::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
         continue;  // another key may follow
       }
     }
-    clocks.Age();
-    keys_.clocks.Set(line, clocks);
+    if (lines_since_eviction_ >= std::min(all_lines, kFruitlessLinesMax)) Age(line);
     ++hand_;
     ++looked;
     ++lines_looked_;
     ++lines_since_eviction_;
   }
   return evicted_bytes;
+}
+
+void Evictor::Age(uint64_t line) {
+  LineClocks clocks = keys_.clocks.Of(line);
+  clocks.Age();
+  keys_.clocks.Set(line, clocks);
+}
+
+void Evictor::AgeSome() {
+  for (int i = 0;
+       i < kLinesAgedPerLine && keys_.clocks.last() * 100 < keys_.counts.keys * kLastPercent; ++i) {
+    aging_hand_ = keys_.clocks.NextFrom(aging_hand_);
+    Age(keys_.clocks.OffsetOf(aging_hand_));
+    ++aging_hand_;
+    ++lines_looked_;
+  }
 }
 
 // The evictable key of that line with the lowest counter.
@@ -162,9 +192,11 @@ absl::optional<Location> Evictor::VictimIn(uint64_t line, const Victims& victims
   return at;
 }
 
-// Returns the bytes of its item.
+// Returns the bytes of its item, or of the key and value that were inline. (Small items that take their
+// place free about as much.)
 uint64_t Evictor::EvictKey(const Location& at, int promotions_max, absl::Time now) {
-  const uint64_t bytes = at.out_of_line() ? keys_.items.At(at.item()).bytes : 0;
+  const uint64_t bytes =
+      at.out_of_line() ? keys_.items.At(at.item()).bytes : at.entry.words * kWordBytes;
   ObserveEviction(keys_.KeyOf(at));
   keys_.writer.NextCasVersion();
   const Current current = keys_.CurrentOf(at);
@@ -176,6 +208,7 @@ uint64_t Evictor::EvictKey(const Location& at, int promotions_max, absl::Time no
   } else {
     ++keys_.counts.evictions;
     keys_.counts.evicted_bytes += keys_.KeyOf(at).size() + current.value.size();
+    keys_.ghosts.Add(at.hash, keys_.counts.keys * kGhostsPercent / 100);
     if (keys_.options.changes != nullptr)
       keys_.options.changes->OnEvict(keys_.KeyOf(at), current.version);
   }
@@ -322,7 +355,8 @@ bool Evictor::EvictNear(uint64_t home, absl::string_view spared, absl::Time now)
     best = victim;
   };
   look(home);
-  look(home + kLineBytes);
+  // What becomes free in a line that has a chain is taken by that chain.
+  if (LinkOf(LineAt(keys_.writer, home + kLineBytes)) == 0) look(home + kLineBytes);
   uint64_t link = LineAt(keys_.writer, home).words[kLinkWord];
   for (; link != 0; link = LineAt(keys_.writer, LinkOffset(link)).words[kLinkWord]) {
     look(LinkOffset(link));
@@ -377,7 +411,8 @@ bool Evictor::ThinOut(uint32_t unit, absl::Time now) {
   if (!keys_.options.evict || !keys_.decides) return false;
   SegmentState& segment = keys_.segments[unit];
   const Victims victims{1, true, 0, {}};
-  for (uint32_t looked = 0; !IsCalm(segment) && looked < kClockMax * kLinesPerUnit; ++looked) {
+  for (uint32_t looked = 0; !IsCalm(segment) && looked < (kClockMax + 1) * kLinesPerUnit;
+       ++looked) {
     const uint64_t line = keys_.UnitOffset(unit) + segment.hand * kLineBytes;
     for (uint32_t i = 0; i < kLineWords && !IsCalm(segment); ++i) {
       const absl::optional<Location> victim = VictimIn(line, victims, now);
@@ -385,9 +420,8 @@ bool Evictor::ThinOut(uint32_t unit, absl::Time now) {
       EvictKey(*victim, kPromotionsPerDelete, now);
     }
     if (IsCalm(segment)) break;
-    LineClocks clocks = keys_.clocks.Of(line);
-    clocks.Age();
-    keys_.clocks.Set(line, clocks);
+    // At first the keys go whose counter is 1 already.
+    if (looked >= kLinesPerUnit) Age(line);
     ++segment.hand;
   }
   segment.wants_split = false;
@@ -396,8 +430,7 @@ bool Evictor::ThinOut(uint32_t unit, absl::Time now) {
 
 bool Evictor::IsCalm(const SegmentState& segment) const {
   constexpr uint32_t kWords = kLinesPerUnit * kLineWordsUsable;
-  return segment.words * 100 <= kWords * std::min(kThinnedPercent, keys_.options.split_percent) &&
-         segment.small_items * 100 <= segment.keys * kThinnedSmallItemsPercent;
+  return segment.words * 100 <= kWords * std::min(kThinnedPercent, keys_.options.split_percent);
 }
 
 bool Evictor::Touch(absl::string_view key) {

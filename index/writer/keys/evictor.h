@@ -1,7 +1,15 @@
 // Eviction: chooses the keys that are removed when memory is full.
 //
-// A CLOCK: the hand passes all lines in turn. It decrements the counters (clock_counters.h) above
-// 1, and evicts the keys whose counter is 1. Hints and writes raise counters. An eviction is a
+// A CLOCK with two hands, which pass all lines in turn:
+//
+//   a new key  1 ──> the hand evicts it ──> a ghost (ghosts.h) ──it comes back──> 2
+//              │                                                                  │
+//              hint +6, write +1                                                  │
+//              ▼                                                                  ▼
+//              2 … 15 ──the aging hand: -1, only while few keys have a counter of 1──> 1
+//
+// So new keys that are not read go soon, as in S3-FIFO (SOSP '23), and others stay for as long as there are
+// such keys. Keys that return were evicted too early. An eviction is a
 // delete (W2); its item waits for its grace period and for leases, like any dead item (W4). A key
 // with a pending write stays: the write's condition was judged by the present value.
 
@@ -37,7 +45,7 @@ class Evictor {
 
   // As Table::EvictStep.
   bool Step(absl::Time now);
-  bool Wanted() const;
+  bool Wanted() const { return BytesWanted() > 0; }
   // Each write may have made keys that can be evicted.
   void NoteWrite() {
     if (lines_since_eviction_ != 0) lines_since_eviction_ = 0;
@@ -75,6 +83,7 @@ class Evictor {
   };
 
   uint64_t ReserveBytes() const;
+  uint64_t BytesWanted() const;
   uint64_t Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max, absl::string_view spared,
                  absl::Time now);
   absl::optional<Location> VictimIn(uint64_t line, const Victims& victims, absl::Time now) const;
@@ -84,6 +93,8 @@ class Evictor {
   absl::optional<uint64_t> BeginLongItem(absl::string_view key, uint64_t value_length,
                                          absl::Span<const uint64_t> pinned, absl::Time now);
   bool MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared, absl::Time now) const;
+  void Age(uint64_t line);
+  void AgeSome();
   bool IsCalm(const SegmentState& segment) const;
   bool TakeItemHint(uint64_t offset, uint32_t fingerprint);
   bool TakeLineHint(uint64_t offset, uint32_t fingerprint);
@@ -93,7 +104,8 @@ class Evictor {
   Expirer& expirer_;
   Compactor& compactor_;
   const absl::flat_hash_set<uint64_t>& reserved_;
-  uint64_t hand_ = 0;                  // a line, as ClockCounters numbers them
+  uint64_t hand_ = 0;                  // a line, as ClockCounters numbers them; it evicts
+  uint64_t aging_hand_ = 0;            // likewise; it decrements counters
   uint64_t lines_since_eviction_ = 0;  // lines passed since the last eviction
   uint64_t lines_looked_ = 0;          // lines passed since the start
   uint64_t place_ = 0;                 // in item space: where the next search for neighbours starts

@@ -28,6 +28,7 @@
 #include "index/segments/chains.h"
 #include "index/segments/clock_counters.h"
 #include "index/segments/directory.h"
+#include "index/segments/ghosts.h"
 #include "index/segments/line_editor.h"
 #include "index/segments/line_view.h"
 #include "index/space/item_store.h"
@@ -121,6 +122,9 @@ struct Keys {
   // Publishes the line and updates the count of words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
 
+  // The CLOCK counter of a key that comes, whose ghost is forgotten.
+  uint32_t ClockOfNew(KeyHash hash) { return ghosts.Take(hash) ? kClockReturned : kClockNew; }
+
   // --- Counts.
   KeyAccount AccountOf(const Location& at) const;
   static KeyAccount AccountOf(absl::string_view key, ByteSpan value, WordKind form,
@@ -135,6 +139,7 @@ struct Keys {
   ClockCounters clocks;
   Chains chains;
   Directory directory;
+  Ghosts ghosts;  // of keys that were evicted
   TableOptions options;
   std::vector<SegmentState> segments;  // by unit
   // What writes change follows.

@@ -43,17 +43,17 @@ void Placement::ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time 
   ReplaceWithItem(at, keys_.items.SlotOf(sealing.offset, at.hash.fingerprint()), sealing, now);
 }
 
-bool Placement::InsertSlot(uint64_t home, uint64_t slot, absl::Time now) {
+bool Placement::InsertSlot(uint64_t home, uint64_t slot, uint32_t clock, absl::Time now) {
   absl::optional<uint64_t> room = RoomierLine(home, 1);
   if (!room.has_value() && Demote(home, now)) room = RoomierLine(home, 1);
   if (!room.has_value()) {
-    if (!keys_.chains.Add(home, slot)) return false;
+    if (!keys_.chains.Add(home, slot, clock)) return false;
     ++keys_.counts.chained_inserts;
     ++keys_.segments[keys_.UnitOf(home)].words;
     return true;
   }
   LineEditor line(keys_.writer, keys_.clocks, *room);
-  line.AddSlot(slot);
+  line.AddSlot(slot, clock);
   keys_.PublishLine(line);
   return true;
 }
@@ -72,7 +72,8 @@ void Placement::PutInline(const Location& at, uint64_t line_offset, absl::string
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
   LineEditor line(keys_.writer, keys_.clocks, line_offset);
-  const uint32_t clock = at.found() ? line.Remove(at.entry.at, at.entry.words) : kClockNew;
+  const uint32_t clock =
+      at.found() ? line.Remove(at.entry.at, at.entry.words) : keys_.ClockOfNew(at.hash);
   line.AddInline(key, value, version, clock);
   // W2, item to inline: a cached location must not yield the old value any more.
   if (out_of_line && !IsMutant(Mutant::kNoDeadMarkOnUpdate)) keys_.items.Kill(old_item);

@@ -25,7 +25,7 @@ class Placement {
   // As ReplaceWithItem, with the present value and cas version, for a copy of the item at `from`.
   void ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now);
   // Adds a slot to the window, or to the chain. False if there is no place.
-  bool InsertSlot(uint64_t home, uint64_t slot, absl::Time now);
+  bool InsertSlot(uint64_t home, uint64_t slot, uint32_t clock, absl::Time now);
   // The line for an inline item of `words`: the key's own, or one of the window. None if it does
   // not fit.
   absl::optional<uint64_t> InlineRoom(const Location& at, uint64_t words) const;
