@@ -109,7 +109,7 @@ TEST_F(ExamplesTest, TheLockIsRenewedWithAnyLease) {
 }
 
 TEST_F(ExamplesTest, TheLockOfAKilledHolderEnds) {
-  EXPECT_EQ(Locked("2", "kill -9 $PPID").exit_status, 128 + 9);
+  EXPECT_EQ(Locked("4", "kill -9 $PPID").exit_status, 128 + 9);
   EXPECT_EQ(Locked("60", "exit 0").exit_status, 0);
 }
 
