@@ -21,7 +21,7 @@ ERRORS_PAGE = "tools/ERRORS.md"
 #   cpp, c   programs, compiled and run by a test
 #   console, kvcli   commands and what they print, compared by a test
 #   errors   error messages (ERRORS_PAGE)
-#   cmake, starlark  parts of a project's files; a test builds the project
+#   cmake, starlark, bazelrc  parts of a project's files; a test builds the project
 #   text     what something prints or looks like, a formula
 RUN_BY = {
     ("README.md", "tools/quickstart"): ("tests/scripts/quickstart_test.sh", "tools/quickstart"),
@@ -38,13 +38,14 @@ RUN_BY = {
     ("server/OPERATING.md", "bazel-bin/"): ("tests/docs/page_commands_test.cc", '"server/OPERATING.md"'),
     ("server/OPERATING.md", "apt-get install ./libosprey"): ("tests/scripts/package_in_lab", "server/OPERATING.md 'apt-get install ./libosprey"),
     "cmake": ("tests/scripts/package_test.sh", "block_of client/README.md cmake"),
+    "bazelrc": ("tests/scripts/package_test.sh", "block_of client/README.md bazelrc"),
     "starlark": ("tests/scripts/package_test.sh", "block_of client/README.md starlark"),
     "cpp": ("tests/docs/readme_examples_test.cc", "```cpp"),
     "c": ("tests/client/c_api/c_library_test.cc", "client/README.md"),
     "console": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
     "kvcli": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
 }
-KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "cmake", "starlark", "errors", "text", ""}
+KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "cmake", "starlark", "bazelrc", "errors", "text", ""}
 # Flags of docker and bazel that stand alone in a sentence.
 FLAGS_OF_OTHERS = {"cap-add", "ulimit"}
 COMMAND = re.compile(r"^(\$ |osprey> )?(bazel (run|build|test)|bazel-bin/|tools/\w+ |kvcli |kvserver |kvbench |apt-get )")

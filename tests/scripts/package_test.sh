@@ -248,13 +248,13 @@ puts_and_gets() {
   [[ $got == "by $1" ]] || { echo "$1 got '$got'"; return 1; }
 }
 
-# block_of PAGE KIND [BEGINNING]: the first code block of that kind, which begins so.
+# block_of PAGE KIND: the first code block of that kind.
 block_of() {
-  awk -v kind="$2" -v beginning="${3:-}" '
-    inside && /^```/ { inside = 0; if (index(text, beginning) == 1) { printf "%s", text; found = 1; exit } }
-    inside { text = text $0 "\n" }
-    $0 == "```" kind { inside = 1; text = "" }
-    END { exit !found }' "$1" || { echo "$1 has no block $2 $3" >&2; return 1; }
+  awk -v kind="$2" '
+    inside && /^```/ { exit }
+    inside { print }
+    $0 == "```" kind { inside = 1 }
+    END { exit !inside }' "$1" || { echo "$1 has no block $2" >&2; return 1; }
 }
 
 # cmake_builds CC CXX: both programs of the project, in C and C++.
@@ -308,7 +308,7 @@ bazel_builds() {
   local directory=$scratch/workspace
   mkdir "$directory" && cp tests/scripts/outside/planets.cc "$directory" || return
   block_of client/README.md starlark > "$scratch/block" && sed "s|/src/osprey|$PWD|" "$scratch/block" > "$directory/WORKSPACE" || return
-  block_of client/README.md text 'build --compilation_mode' > "$directory/.bazelrc" || return
+  block_of client/README.md bazelrc > "$directory/.bazelrc" || return
   cat > "$directory/BUILD" << 'END'
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
