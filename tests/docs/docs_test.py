@@ -21,6 +21,7 @@ ERRORS_PAGE = "tools/ERRORS.md"
 #   cpp, c   programs, compiled and run by a test
 #   console, kvcli   commands and what they print, compared by a test
 #   errors   error messages (ERRORS_PAGE)
+#   cmake, starlark, bazelrc  parts of a project's files; a test builds the project
 #   text     what something prints or looks like, a formula
 RUN_BY = {
     ("README.md", "tools/quickstart"): ("tests/scripts/quickstart_test.sh", "tools/quickstart"),
@@ -35,12 +36,16 @@ RUN_BY = {
     ("server/OPERATING.md", "sysctl -w vm.nr_hugepages"): ("tests/tools/doctor/doctor_fixes_test.cc", "server/OPERATING.md"),
     ("server/cluster/OPERATING.md", "D="): ("tests/docs/page_commands_test.cc", '"server/cluster/OPERATING.md"'),
     ("server/OPERATING.md", "bazel-bin/"): ("tests/docs/page_commands_test.cc", '"server/OPERATING.md"'),
+    ("server/OPERATING.md", "apt-get install ./libosprey"): ("tests/scripts/package_in_lab", "server/OPERATING.md 'apt-get install ./libosprey"),
+    "cmake": ("tests/scripts/package_test.sh", "block_of client/README.md cmake"),
+    "bazelrc": ("tests/scripts/package_test.sh", "block_of client/README.md bazelrc"),
+    "starlark": ("tests/scripts/package_test.sh", "block_of client/README.md starlark"),
     "cpp": ("tests/docs/readme_examples_test.cc", "```cpp"),
     "c": ("tests/client/c_api/c_program_test.cc", "client/README.md"),
     "console": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
     "kvcli": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
 }
-KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "errors", "text", ""}
+KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "cmake", "starlark", "bazelrc", "errors", "text", ""}
 # Flags of docker and bazel that stand alone in a sentence.
 FLAGS_OF_OTHERS = {"cap-add", "ulimit"}
 COMMAND = re.compile(r"^(\$ |osprey> )?(bazel (run|build|test)|bazel-bin/|tools/\w+ |kvcli |kvserver |kvbench |apt-get )")
@@ -211,9 +216,9 @@ MAKES_ERROR = re.compile(r"(Error|^Status|::Status|^Make|^Wrong|^Fail|^Invalid|^
 # What has fewer letters says too little to be looked for.
 LETTERS_MIN = 10
 WORDS_MIN = 6
-# tools/bench.d measures; the doctor's findings tell their fixes themselves.
+# tools/bench.d measures, examples show; the doctor's findings tell their fixes themselves.
 SOURCES = ["index/*.cc", "rdma/*.cc", "rdma/*.h", "rdma/selftest/*.cc", "client/*.cc", "client/*.h", "server/*.cc",
-           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/doctor/*", ":!tools/bench.d/*"]
+           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/doctor/*", ":!tools/bench.d/*", ":!client/examples/*"]
 ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": " "}
 
 Message = collections.namedtuple("Message", "where literals")

@@ -1,18 +1,24 @@
 #!/bin/bash
-# The Debian package: what is in it, that it installs, and that what it installs runs; in the lab's guest, over the host's
-# root, so that nothing of the host changes.
+# The Debian packages: what is in them, that programs are built of them, that they install, and that what they install runs;
+# in the lab's guest, over the host's root, so that nothing of the host changes.
 #
-#   tests/scripts/package_test.sh [DIRECTORY]   of a package that is built already
+#   tests/scripts/package_test.sh [--no-lab] [DIRECTORY]   of packages that are built already; or without the guest
 # shellcheck disable=SC2016  # single quotes: another shell expands
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
-readonly lab_s_max=300
+readonly lab_s_max=900
 
 # Not TMPDIR: that may be a file system that the guest does not see.
 scratch=$(mktemp -d /tmp/package-test-XXXXXX)
 readonly scratch
-trap 'rm -rf "$scratch"' EXIT
+server=
+# shellcheck disable=SC2317  # the trap calls it
+clean_up() {
+  if [[ -n $server ]]; then kill "$server"; fi
+  rm -rf "$scratch"
+}
+trap clean_up EXIT
 
 passed=0
 failed=0
@@ -32,24 +38,57 @@ check() {
 }
 
 build() {
-  local path
-  if [[ -n ${1:-} ]]; then
-    path=$(echo "$1"/osprey_*.deb)
-  else
-    path=$(tools/package "$scratch") || return
+  local directory=${1:-$scratch/built} name paths
+  if [[ -z ${1:-} ]]; then
+    mkdir "$directory"
+    tools/package "$directory" > "$scratch/paths" || return
+    diff "$scratch/paths" <(printf '%s\n' "$directory"/{osprey,libosprey1,libosprey-dev}_*.deb) || return
   fi
-  [[ -f $path ]] && cp "$path" "$scratch/osprey.deb" && dpkg-deb --extract "$path" "$scratch/x"
+  for name in osprey libosprey1 libosprey-dev; do
+    paths=("$directory/${name}"_*.deb)
+    [[ ${#paths[@]} -eq 1 && -f ${paths[0]} ]] || { echo "not one package $name: ${paths[*]}"; return 1; }
+    cp "${paths[0]}" "$scratch/$name.deb" && dpkg-deb --extract "$scratch/$name.deb" "$scratch/x" || return
+  done
 }
 
+# Of each file there is one owner, but for what users of all three have.
 has_what_it_promises() {
-  local file
+  local file twice
   for file in usr/bin/{kvserver,kvcli,kvbench} usr/share/man/man8/kvserver.8.gz usr/share/man/man1/{kvcli,kvbench}.1.gz \
-    usr/share/bash-completion/completions/{kvserver,kvcli,kvbench} usr/include/osprey.h lib/systemd/system/osprey.service \
-    etc/osprey/kvserver.flags usr/share/doc/osprey/copyright \
-    usr/share/doc/osprey/examples/{prometheus.yml,prometheus-alerts.yml,grafana-dashboard.json}; do
+    usr/share/bash-completion/completions/{kvserver,kvcli,kvbench} lib/systemd/system/osprey.service \
+    etc/osprey/kvserver.flags usr/share/doc/{osprey,libosprey1,libosprey-dev}/copyright \
+    usr/share/doc/osprey/examples/{prometheus.yml,prometheus-alerts.yml,grafana-dashboard.json} \
+    usr/include/{osprey.h,osprey/client/{client,buffer,pool,reasons}.h,osprey/rdma/reasons.h}; do
     [[ -s $scratch/x/$file ]] || { echo "no $file"; return 1; }
   done
-  [[ -n $(find "$scratch/x/usr/lib" -name libosprey.so.1) ]]
+  has_library libosprey1 'libosprey.so.1' &&
+    has_library libosprey-dev 'libosprey.so libosprey_client.a osprey-client.pc osprey-config-version.cmake osprey-config.cmake osprey.pc' &&
+    has_library osprey '' || return
+  twice=$(for file in osprey libosprey1 libosprey-dev; do dpkg-deb --fsys-tarfile "$scratch/$file.deb" | tar -t; done |
+    grep -v '/$' | sort | uniq --repeated)
+  [[ -z $twice ]] || { echo "in two packages: $twice"; return 1; }
+}
+
+# has_library PACKAGE NAMES: its files below usr/lib are these.
+has_library() {
+  local names
+  names=$(dpkg-deb --fsys-tarfile "$scratch/$1.deb" | tar -t | grep '^\./usr/lib/.*[^/]$' | sed 's|.*/||' | sort | tr '\n' ' ')
+  [[ ${names% } == "$2" ]] || { echo "$1 has $names"; return 1; }
+}
+
+field() { dpkg-deb --field "$scratch/$1.deb" "$2"; }
+
+# The first version of three packages is 0.2.0: an earlier osprey has files of the other two.
+packages_need_and_replace_what_they_must() {
+  local version name
+  version=$(field osprey Version)
+  for name in libosprey1 libosprey-dev; do
+    [[ $(field "$name" Version) == "$version" ]] || return
+    [[ $(field "$name" Breaks) == 'osprey (<< 0.2.0)' && $(field "$name" Replaces) == 'osprey (<< 0.2.0)' ]] || return
+  done
+  dpkg --compare-versions "$version" ge 0.2.0 || return
+  if field osprey Depends | grep libosprey; then return 1; fi
+  [[ $(field libosprey-dev Depends) == "libosprey1 (= $version), "*libabsl-dev*libibverbs-dev*librdmacm-dev*libsodium-dev*libxxhash-dev ]]
 }
 
 # Flags that are set, in the file, must be among them, too.
@@ -184,12 +223,127 @@ unit_is_right() {
   grep -q '^RestrictAddressFamilies=.*AF_NETLINK' "$scratch/osprey.service"
 }
 
-installs_and_runs() {
-  tools/lab --timeout="$lab_s_max" -- tests/scripts/package_in_lab "$scratch/osprey.deb"
+start_server() {
+  "$scratch/x/usr/bin/kvserver" --listen="shm://$scratch/outside.socket" --memory=64MiB > "$scratch/ready" &
+  server=$!
+  for _ in {1..600}; do
+    if grep -q '^ready' "$scratch/ready"; then return; fi
+    kill -0 "$server" || return
+    sleep 0.1
+  done
+  return 1
 }
 
-check "tools/package builds a package" build "${1:-}"
-check "it holds programs, library, service, man pages and completion" has_what_it_promises
+stop_server() {
+  kill "$server"
+  wait "$server"
+  server=
+}
+
+# puts_and_gets COMMAND...: a program of tests/scripts/outside.
+puts_and_gets() {
+  local got
+  got=$(LD_LIBRARY_PATH=$scratch/x/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH) \
+    "$1" "shm://$scratch/outside.socket" planet "by $1") || return
+  [[ $got == "by $1" ]] || { echo "$1 got '$got'"; return 1; }
+}
+
+# block_of PAGE KIND: the first code block of that kind.
+block_of() {
+  awk -v kind="$2" '
+    inside && /^```/ { exit }
+    inside { print }
+    $0 == "```" kind { inside = 1 }
+    END { exit !inside }' "$1" || { echo "$1 has no block $2" >&2; return 1; }
+}
+
+# cmake_builds CC CXX: both programs of the project, in C and C++.
+cmake_builds() {
+  local directory=$scratch/cmake-$1
+  mkdir "$directory" && block_of client/README.md cmake > "$directory/page.cmake" || return
+  CC=$1 CXX=$2 cmake -S tests/scripts/outside -B "$directory" -DCMAKE_PREFIX_PATH="$scratch/x/usr" &&
+    cmake --build "$directory" && puts_and_gets "$directory/planets_c" && puts_and_gets "$directory/planets"
+}
+
+# In C++20, where CMake takes the compiler's C++17.
+pkg_config_builds() {
+  local directory=$scratch/pkg-config-$1 sources=$PWD/tests/scripts/outside
+  local -x PKG_CONFIG_PATH
+  PKG_CONFIG_PATH=$scratch/x/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/pkgconfig
+  mkdir "$directory" || return
+  # shellcheck disable=SC2046  # they are flags
+  (cd "$directory" && "$1" -o planets_c "$sources/planets.c" $(pkg-config --cflags --libs osprey) &&
+    "$2" -std=c++20 -o planets "$sources/planets.cc" $(pkg-config --cflags --libs osprey-client)) &&
+    puts_and_gets "$directory/planets_c" && puts_and_gets "$directory/planets"
+}
+
+# c_project VERSION: a project in C alone, for that version.
+c_project() {
+  mkdir -p "$scratch/c-$1" && cp tests/scripts/outside/planets.c "$scratch/c-$1" || return
+  cat > "$scratch/c-$1/CMakeLists.txt" << END
+cmake_minimum_required(VERSION 3.25)
+project(planets C)
+find_package(osprey $1 REQUIRED)
+add_executable(planets_c planets.c)
+target_link_libraries(planets_c osprey::osprey)
+END
+  cmake -S "$scratch/c-$1" -B "$scratch/c-$1" -DCMAKE_PREFIX_PATH="$scratch/x/usr" > "$scratch/c-log" 2>&1
+}
+
+cmake_takes_c_alone_and_no_other_version() {
+  local version present
+  present=$(field osprey Version)
+  c_project "$present" && cmake --build "$scratch/c-$present" && puts_and_gets "$scratch/c-$present/planets_c" || return
+  for version in 0.1 0.999 1; do
+    if c_project "$version"; then
+      echo "it takes version $version"
+      return 1
+    fi
+    grep -q 'requested version' "$scratch/c-log" || { cat "$scratch/c-log"; return 1; }
+  done
+}
+
+# From the sources, by the lines that the page prints.
+bazel_builds() {
+  local directory=$scratch/workspace
+  mkdir "$directory" && cp tests/scripts/outside/planets.cc "$directory" || return
+  block_of client/README.md starlark > "$scratch/block" && sed "s|/src/osprey|$PWD|" "$scratch/block" > "$directory/WORKSPACE" || return
+  block_of client/README.md bazelrc > "$directory/.bazelrc" || return
+  cat > "$directory/BUILD" << 'END'
+load("@rules_cc//cc:defs.bzl", "cc_binary")
+
+cc_binary(
+    name = "planets",
+    srcs = ["planets.cc"],
+    deps = ["@osprey//client"],
+)
+END
+  (cd "$directory" && bazel --batch --output_base="$scratch/bazel" --host_jvm_args=-Xmx1g build --jobs=2 --symlink_prefix=/ \
+    --compilation_mode=fastbuild //:planets && cp "$(bazel --batch --output_base="$scratch/bazel" info \
+    --compilation_mode=fastbuild bazel-bin)/planets" "$scratch/by-bazel") &&
+    puts_and_gets "$scratch/by-bazel"
+}
+
+programs_outside_are_built() {
+  start_server || return
+  cmake_builds gcc g++ && cmake_builds clang clang++ && pkg_config_builds gcc g++ && pkg_config_builds clang clang++ &&
+    cmake_takes_c_alone_and_no_other_version && bazel_builds || return
+  stop_server
+}
+
+installs_and_runs() {
+  tools/lab --timeout="$lab_s_max" -- tests/scripts/package_in_lab "$scratch"/{osprey,libosprey1,libosprey-dev}.deb
+}
+
+with_lab=true
+if [[ ${1:-} == --no-lab ]]; then
+  with_lab=false
+  shift
+fi
+check "tools/package builds three packages and prints their paths" build "${1:-}"
+check "they hold programs, libraries, headers, service, man pages and completion, each once" has_what_it_promises
+check "they depend on what they need, and replace the one package of earlier versions" packages_need_and_replace_what_they_must
+check "programs outside are built by CMake, pkg-config and Bazel, in C and C++, by gcc and clang, and reach a server" programs_outside_are_built
 check "the example flag file explains every flag of --help and no other" flag_file_has_every_flag_once
 check "kvserver starts with the defaults that it tells" server_starts_with_the_defaults_of_the_flag_file
 check "the man pages are well formed" man_pages_are_right
@@ -198,6 +352,8 @@ check "completion offers commands, their flags, and values" completion_offers_wh
 check "its pages are whole: every link leads to a file of the package" every_link_of_its_pages_leads_somewhere
 check "its pages name the programs as they are installed" its_pages_name_programs_as_they_are_installed
 check "systemd takes the unit, which allows what RDMA needs" unit_is_right
-check "it installs as the pages say, systemd runs its service over RDMA with no more rights than it needs, and it goes without a trace" installs_and_runs
+if $with_lab; then
+  check "they install as the pages say, systemd runs its service over RDMA with no more rights than it needs, and they go without a trace" installs_and_runs
+fi
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

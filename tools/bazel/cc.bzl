@@ -26,7 +26,10 @@ def _unit_impl(ctx):
     if len(sources) < 2 or not ctx.attr._one_unit[Setting].value:
         return [DefaultInfo(files = depset(ctx.files.srcs)), CcInfo()]
     unit = ctx.actions.declare_file(ctx.attr.unit)
-    ctx.actions.write(unit, "".join(["#include \"%s\"\n" % file.short_path for file in sources]))
+    # From the root of the sources: in other workspaces, which use //client, paths begin with ../osprey/.
+    start = "../%s/" % ctx.label.workspace_name
+    paths = [file.short_path[len(start):] if file.short_path.startswith(start) else file.short_path for file in sources]
+    ctx.actions.write(unit, "".join(["#include \"%s\"\n" % path for path in paths]))
     return [
         DefaultInfo(files = depset([unit] + rest)),
         CcInfo(compilation_context = cc_common.create_compilation_context(headers = depset(sources))),
@@ -51,7 +54,9 @@ TEST_COPTS = UNOPTIMISED + select({
 })
 
 def _flags(headers):
-    return ["-include", "$(BINDIR)/tools/bazel/%s.h" % headers]
+    repository = native.repository_name().strip("@")
+    folder = "external/%s/" % repository if repository else ""
+    return ["-include", "$(BINDIR)/%stools/bazel/%s.h" % (folder, headers)]
 
 def _headers(is_test):
     """The flags of a target that includes precompiled headers, and the target that has them.

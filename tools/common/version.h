@@ -9,9 +9,9 @@
 
 namespace osprey {
 
-inline constexpr absl::string_view kVersion = "0.1.0";
+inline constexpr absl::string_view kVersion = "0.2.0";
 
-// The output of --version: "kvcli 0.1.0 (protocol 5, layout 4)", and the commit if known
+// The output of --version: "kvcli 0.2.0 (protocol 5, layout 4)", and the commit if known
 // (build_commit.h). Programs of the same protocol and layout work together. Thread rule: any.
 std::string VersionLine(absl::string_view program);
 
