@@ -1,5 +1,6 @@
 #include "client/python/arguments.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -22,6 +23,11 @@ double NumberOf(py::handle object, const char* what) {
   const double number = PyFloat_AsDouble(object.ptr());
   if (number == -1 && PyErr_Occurred()) throw py::error_already_set();
   return number;
+}
+
+// Zero has another meaning, so no positive number is rounded to it.
+absl::Duration AtLeastATick(double seconds) {
+  return std::max(absl::Seconds(seconds), absl::Nanoseconds(1));
 }
 
 }  // namespace
@@ -74,18 +80,20 @@ absl::Duration DeadlineOf(py::handle seconds) {
                                  absl::ToInt64Seconds(kDeadlineMax()), " s")),
           false);
   }
-  return absl::Seconds(number);
+  return AtLeastATick(number);
 }
 
 absl::Duration TtlOf(py::handle seconds) {
   if (seconds.is_none()) return absl::InfiniteDuration();
   const double number = NumberOf(seconds, "ttl");
-  if (!(number > 0)) {
+  if (std::isinf(number) && number > 0) return absl::InfiniteDuration();
+  if (!(number > 0 && number <= absl::ToDoubleSeconds(kTtlMax()))) {
     Raise(MakeError(Reason::kBadTtl,
-                    absl::StrCat("ttl is ", number, " s; it must be above 0, or None for no end")),
+                    absl::StrCat("ttl is ", number, " s; it must be above 0 and at most ",
+                                 absl::ToInt64Seconds(kTtlMax()), " s, or None for no end")),
           false);
   }
-  return absl::Seconds(number);
+  return AtLeastATick(number);
 }
 
 py::object SecondsOf(absl::Duration ttl) {

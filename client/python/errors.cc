@@ -31,8 +31,11 @@ py::object Make(const std::string& reason, absl::string_view message, bool maybe
 }  // namespace
 
 py::object ErrorOf(const absl::Status& status, bool is_write) {
-  return Make(NameOf(ReasonOf(status)), status.message(), is_write && MayBeApplied(status),
-              BytesNeeded(status));
+  const Reason reason = ReasonOf(status);
+  // The one error of an argument that has no Reason, as in C (client/osprey.h).
+  const bool is_address = reason == Reason::kNone && absl::IsInvalidArgument(status);
+  return Make(is_address ? "bad_address" : NameOf(reason), status.message(),
+              is_write && MayBeApplied(status), BytesNeeded(status));
 }
 
 py::object ErrorOf(const std::string& reason, const std::string& message) {

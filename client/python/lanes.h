@@ -3,9 +3,9 @@
 // Threads: any thread takes a lane, uses it and gives it back. Waits are sliced: after each slice
 // the thread takes the GIL and runs Python's signal handlers. What they raise ends the wait.
 //
-// Fork: a child shares its parent's connections and must not use them. Lanes knows by
-// pthread_atfork that it is in a child; IsForked() is then true, and its destructor leaves all
-// connections as they are.
+// Fork: a child shares its parent's connections and must not use them. pthread_atfork
+// counts the forks. IsForked() is true in a child, and the destructor then leaves all connections
+// as they are.
 //
 // Thread rule: thread-safe. The caller holds the GIL; waits release it.
 

@@ -82,8 +82,11 @@ def test_times_to_live(client):
     assert client.ttl("k") is None
     assert client.expire("k", 50.5) == version
     assert 0 < client.ttl("k") <= 51
-    assert client.expire("k", None) == version
-    assert client.ttl("k") is None
+    for endless in (None, float("inf")):
+        assert client.expire("k", endless) == version
+        assert client.ttl("k") is None
+    client.put("k", b"", ttl=1e-30)  # not rounded to "no end"
+    assert client.get("k") is None or client.ttl("k") is not None
 
 
 def test_many_keys_have_a_result_each(client):
@@ -164,8 +167,9 @@ def test_hostile_arguments(client):
 
 
 def test_addresses_that_are_none():
-    with pytest.raises(osprey.InvalidArgument):
+    with pytest.raises(osprey.InvalidArgument, match="shm://") as wrong:
         osprey.Client("http://there")
+    assert wrong.value.reason == "bad_address"
     with pytest.raises(osprey.InvalidArgument):
         osprey.Client(os.environ["OSPREY_URI"], connections_max=0)
     with pytest.raises(osprey.Unavailable) as caught:
