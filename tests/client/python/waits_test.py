@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,8 @@ import osprey
 
 URI = os.environ["OSPREY_URI"]
 SERVER = int(os.environ["OSPREY_SERVER_PID"])
+# The waits below take 60 s unless they are interrupted. Python raises KeyboardInterrupt in either case.
+ENDS_EARLY_S = 55
 
 
 @pytest.fixture
@@ -106,16 +109,20 @@ def test_other_threads_run_during_a_wait(waiting_client):
 @pytest.mark.parametrize("name", ["put", "incr", "put_many", "stats"])
 def test_ctrl_c_ends_a_wait(waiting_client, name):
     arguments = {"put": ("k", b""), "incr": ("k",), "put_many": ([("a", b""), ("b", b"")],), "stats": ()}[name]
+    begin = time.monotonic()
     timer = interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
         getattr(waiting_client, name)(*arguments)
+    assert time.monotonic() - begin < ENDS_EARLY_S
     timer.join()
 
 
 def test_ctrl_c_ends_a_connect():
+    begin = time.monotonic()
     timer = interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
         osprey.Client("shm:///osprey-no-such-server", connect_timeout=60)
+    assert time.monotonic() - begin < ENDS_EARLY_S
     timer.join()
 
 
