@@ -19,6 +19,7 @@ ERRORS_PAGE = "tools/ERRORS.md"
 #   sh       commands, run as printed by a test: RUN_BY says by which
 #   bash     commands that need root, hardware, a container engine or the machine for themselves: their syntax and our flags are looked at here
 #   cpp, c   programs, compiled and run by a test
+#   python   programs, run by a test
 #   console, kvcli   commands and what they print, compared by a test
 #   errors   error messages (ERRORS_PAGE)
 #   cmake, starlark, bazelrc  parts of a project's files; a test builds the project
@@ -42,10 +43,11 @@ RUN_BY = {
     "starlark": ("tests/scripts/package_test.sh", "block_of client/README.md starlark"),
     "cpp": ("tests/docs/readme_examples_test.cc", "```cpp"),
     "c": ("tests/client/c_api/c_program_test.cc", "client/README.md"),
+    "python": ("tests/client/python/readme_test.py", "client/python/README.md"),
     "console": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
     "kvcli": ("tests/tools/kvcli_readme_test.cc", "tools/README.md"),
 }
-KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "cmake", "starlark", "bazelrc", "errors", "text", ""}
+KINDS = {"sh", "bash", "cpp", "c", "python", "console", "kvcli", "cmake", "starlark", "bazelrc", "errors", "text", ""}
 # Flags of docker and bazel that stand alone in a sentence.
 FLAGS_OF_OTHERS = {"cap-add", "ulimit"}
 COMMAND = re.compile(r"^(\$ |osprey> )?(bazel (run|build|test)|bazel-bin/|tools/\w+ |kvcli |kvserver |kvbench |apt-get )")
@@ -117,7 +119,7 @@ def every_block_is_run_by_a_test(pages):
             wrong.append(f"{where}: ```{block.kind} is no kind of code block; they are {' '.join(sorted(KINDS))}")
         elif block.kind in ("text", "") and any(COMMAND.match(line) for line in block.text.splitlines()):
             wrong.append(f"{where}: has a command: mark the block as sh, and have a test run it (RUN_BY)")
-        elif block.kind in ("sh", "cpp", "c", "console", "kvcli"):
+        elif block.kind in ("sh", "cpp", "c", "python", "console", "kvcli"):
             by = runner_of(block)
             if by is None:
                 wrong.append(f"{where}: no test runs this ```{block.kind} block; have one do so, and name it in RUN_BY")

@@ -12,6 +12,7 @@ _LIBRARIES = [
     "jemalloc",
     "json",
     "prometheus",
+    "python",
     "rdmacm",
     "sodium",
     "spdlog",

@@ -1,0 +1,128 @@
+#include "client/python/arguments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/python/errors.h"
+
+namespace osprey::python {
+
+namespace py = pybind11;
+
+namespace {
+
+[[noreturn]] void RaiseType(const std::string& text) { throw py::type_error(text); }
+
+std::string TypeOf(py::handle object) { return Py_TYPE(object.ptr())->tp_name; }
+
+double NumberOf(py::handle object, const char* what) {
+  if (PyBool_Check(object.ptr()) || !PyNumber_Check(object.ptr()))
+    RaiseType(absl::StrCat(what, " must be a number of seconds, not ", TypeOf(object)));
+  const double number = PyFloat_AsDouble(object.ptr());
+  if (number == -1 && PyErr_Occurred()) throw py::error_already_set();
+  return number;
+}
+
+// Zero has another meaning, so no positive number is rounded to it.
+absl::Duration AtLeastATick(double seconds) {
+  return std::max(absl::Seconds(seconds), absl::Nanoseconds(1));
+}
+
+}  // namespace
+
+Bytes Bytes::Key(py::handle object) {
+  Bytes bytes;
+  if (PyUnicode_Check(object.ptr())) {
+    Py_ssize_t length = 0;
+    const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &length);
+    if (data == nullptr) throw py::error_already_set();
+    bytes.object_ = py::reinterpret_borrow<py::object>(object);
+    bytes.view_ = {data, static_cast<size_t>(length)};
+    return bytes;
+  }
+  bytes.Hold(object, "a key must be bytes-like or str");
+  return bytes;
+}
+
+Bytes Bytes::Value(py::handle object) {
+  if (PyUnicode_Check(object.ptr()))
+    RaiseType("a value must be bytes-like, not str: encode it, as in text.encode()");
+  Bytes bytes;
+  bytes.Hold(object, "a value must be bytes-like");
+  return bytes;
+}
+
+void Bytes::Hold(py::handle object, const char* what) {
+  if (!PyObject_CheckBuffer(object.ptr())) RaiseType(absl::StrCat(what, ", not ", TypeOf(object)));
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  has_buffer_ = true;
+  view_ = {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
+}
+
+Bytes::Bytes(Bytes&& other) noexcept
+    : object_(std::move(other.object_)),
+      has_buffer_(std::exchange(other.has_buffer_, false)),
+      buffer_(other.buffer_),
+      view_(other.view_) {}
+
+Bytes::~Bytes() {
+  if (has_buffer_) PyBuffer_Release(&buffer_);
+}
+
+absl::Duration DeadlineOf(py::handle seconds) {
+  if (seconds.is_none()) return absl::ZeroDuration();
+  const double number = NumberOf(seconds, "deadline");
+  if (!(number > 0 && number <= absl::ToDoubleSeconds(kDeadlineMax()))) {
+    Raise(MakeError(Reason::kBadDeadline,
+                    absl::StrCat("deadline is ", number, " s; it must be above 0 and at most ",
+                                 absl::ToInt64Seconds(kDeadlineMax()), " s")),
+          false);
+  }
+  return AtLeastATick(number);
+}
+
+absl::Duration TtlOf(py::handle seconds) {
+  if (seconds.is_none()) return absl::InfiniteDuration();
+  const double number = NumberOf(seconds, "ttl");
+  if (std::isinf(number) && number > 0) return absl::InfiniteDuration();
+  if (!(number > 0 && number <= absl::ToDoubleSeconds(kTtlMax()))) {
+    Raise(MakeError(Reason::kBadTtl,
+                    absl::StrCat("ttl is ", number, " s; it must be above 0 and at most ",
+                                 absl::ToInt64Seconds(kTtlMax()), " s, or None for no end")),
+          false);
+  }
+  return AtLeastATick(number);
+}
+
+py::object SecondsOf(absl::Duration ttl) {
+  if (ttl == absl::InfiniteDuration()) return py::none();
+  return py::float_(absl::ToDoubleSeconds(ttl));
+}
+
+uint64_t VersionOf(py::handle version) {
+  if (version.is_none()) return 0;
+  if (!PyLong_Check(version.ptr()))
+    RaiseType(absl::StrCat("if_version must be an int, not ", TypeOf(version)));
+  const uint64_t number = PyLong_AsUnsignedLongLong(version.ptr());
+  if (PyErr_Occurred() || number == 0) {
+    PyErr_Clear();
+    Raise(MakeError(Reason::kBadCondition,
+                    "if_version is no version: use that of a result, or None for no condition"),
+          false);
+  }
+  return number;
+}
+
+WriteOptions WriteOptionsOf(bool if_absent, py::handle if_version, py::handle ttl,
+                            py::handle deadline) {
+  WriteOptions options;
+  options.if_absent = if_absent;
+  options.if_version = VersionOf(if_version);
+  options.ttl = ttl.is_none() ? absl::ZeroDuration() : TtlOf(ttl);
+  options.deadline = DeadlineOf(deadline);
+  return options;
+}
+
+}  // namespace osprey::python

@@ -1,0 +1,57 @@
+// Python's arguments as the client's. What is wrong is raised, with its name and the fix.
+//
+// Thread rule: the caller holds the GIL.
+
+#ifndef OSPREY_CLIENT_PYTHON_ARGUMENTS_H_
+#define OSPREY_CLIENT_PYTHON_ARGUMENTS_H_
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+
+namespace osprey::python {
+
+// The bytes of a Python object, which it keeps from moving. Move-only.
+class Bytes {
+ public:
+  // A key: bytes-like, or a str, which is encoded as UTF-8.
+  static Bytes Key(pybind11::handle object);
+  // A value: bytes-like. TypeError for a str, whose encoding the caller chooses.
+  static Bytes Value(pybind11::handle object);
+  Bytes(Bytes&& other) noexcept;
+  Bytes& operator=(Bytes&&) = delete;
+  ~Bytes();
+
+  absl::string_view view() const { return view_; }
+
+ private:
+  Bytes() = default;
+  void Hold(pybind11::handle object, const char* what);
+
+  pybind11::object object_;
+  bool has_buffer_ = false;
+  Py_buffer buffer_ = {};
+  absl::string_view view_;
+};
+
+// Seconds, as int or float. None: ZeroDuration, which means the default.
+absl::Duration DeadlineOf(pybind11::handle seconds);
+// None: InfiniteDuration, no end.
+absl::Duration TtlOf(pybind11::handle seconds);
+// None for InfiniteDuration, else float seconds.
+pybind11::object SecondsOf(absl::Duration ttl);
+
+// None: no condition.
+uint64_t VersionOf(pybind11::handle version);
+
+WriteOptions WriteOptionsOf(bool if_absent, pybind11::handle if_version, pybind11::handle ttl,
+                            pybind11::handle deadline);
+
+}  // namespace osprey::python
+
+#endif  // OSPREY_CLIENT_PYTHON_ARGUMENTS_H_

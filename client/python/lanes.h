@@ -1,0 +1,95 @@
+// The connections of an osprey.Client: lanes of a ClientPool, and waits that Ctrl-C interrupts.
+//
+// Threads: any thread takes a lane, uses it and gives it back. Waits are sliced: after each slice
+// the thread takes the GIL and runs Python's signal handlers. What they raise ends the wait.
+//
+// Fork: a child shares its parent's connections and must not use them. pthread_atfork
+// counts the forks. IsForked() is true in a child, and the destructor then leaves all connections
+// as they are.
+//
+// Thread rule: thread-safe. The caller holds the GIL; waits release it.
+
+#ifndef OSPREY_CLIENT_PYTHON_LANES_H_
+#define OSPREY_CLIENT_PYTHON_LANES_H_
+
+#include <pybind11/pybind11.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/pool.h"
+
+namespace osprey::python {
+
+// How long Ctrl-C may take to end a wait.
+inline constexpr absl::Duration kSlice = absl::Milliseconds(50);
+
+// Runs Python's signal handlers. REQUIRES: the GIL is released.
+void CheckSignals();
+
+// Runs `work` on a thread and waits for its end; the GIL is released. If a signal handler raises,
+// the thread continues alone, so `work` must own what it uses.
+void RunInterruptibly(std::function<void()> work);
+
+class Lanes : public std::enable_shared_from_this<Lanes> {
+ public:
+  // Connects the first lane. Raises the errors of ClientPool::Create.
+  static std::shared_ptr<Lanes> Connect(const std::string& uri, const PoolOptions& options);
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // A lane that goes back when it is destroyed. Move-only. It keeps the pool.
+  class Taken {
+   public:
+    Taken(Taken&&) noexcept = default;
+    Taken& operator=(Taken&&) = delete;
+    ~Taken();
+    Client& operator*() const { return **lane_; }
+    Client* operator->() const { return &**lane_; }
+
+   private:
+    friend class Lanes;
+    Taken(std::shared_ptr<Lanes> lanes, ClientPool::Lane lane)
+        : lanes_(std::move(lanes)), lane_(std::move(lane)) {}
+
+    std::shared_ptr<Lanes> lanes_;
+    std::optional<ClientPool::Lane> lane_;
+  };
+
+  // Waits up to `wait` for a lane, if all are taken. Raises the errors of ClientPool::Take, and
+  // Closed or Forked.
+  Taken Take(absl::Duration wait);
+  // Closes idle lanes at once, taken ones as they come back. May be called again.
+  void Close();
+  bool IsForked() const;
+  int lanes() const { return pool_->lanes(); }
+
+ private:
+  explicit Lanes(std::shared_ptr<ClientPool> pool);
+  std::optional<ClientPool::Lane> TakeIdle();
+  void Give(ClientPool::Lane lane);
+  void RaiseIfUnusable();
+
+  const int forks_;                   // of the process when this was made
+  std::shared_ptr<ClientPool> pool_;  // a thread of RunInterruptibly may hold it, too
+
+  std::mutex mutex_;
+  std::condition_variable given_;
+  bool is_closed_ = false;
+  // The most recently used is last, with the thread that used it.
+  std::vector<std::pair<std::thread::id, ClientPool::Lane>> idle_;
+};
+
+}  // namespace osprey::python
+
+#endif  // OSPREY_CLIENT_PYTHON_LANES_H_

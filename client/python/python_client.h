@@ -1,0 +1,74 @@
+// The operations of osprey.Client, in Python's types. osprey/__init__.py says what they mean.
+//
+// Thread rule: thread-safe. The caller holds the GIL; waits release it.
+
+#ifndef OSPREY_CLIENT_PYTHON_PYTHON_CLIENT_H_
+#define OSPREY_CLIENT_PYTHON_PYTHON_CLIENT_H_
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/python/arguments.h"
+#include "client/python/lanes.h"
+
+namespace osprey::python {
+
+// osprey.Value.
+struct ValueResult {
+  pybind11::bytes value;
+  uint64_t version = 0;
+  pybind11::object ttl;
+};
+
+// osprey.Item of a scan.
+struct ItemResult {
+  pybind11::bytes key;
+  pybind11::object value;  // None: not asked for, or too long
+  uint64_t value_length = 0;
+  uint64_t version = 0;
+  pybind11::object ttl;
+};
+
+class PythonClient {
+ public:
+  PythonClient(const std::string& uri, const PoolOptions& options)
+      : lanes_(Lanes::Connect(uri, options)), deadline_(options.client.deadline) {}
+
+  pybind11::object Get(pybind11::handle key, pybind11::object default_value,
+                       pybind11::handle deadline);
+  uint64_t Put(pybind11::handle key, pybind11::handle value, const WriteOptions& options);
+  pybind11::object Delete(pybind11::handle key, const WriteOptions& options);
+  bool Exists(pybind11::handle key, pybind11::handle deadline);
+  Number Increment(pybind11::handle key, int64_t by, const WriteOptions& options);
+  uint64_t Append(pybind11::handle key, pybind11::handle value, const WriteOptions& options);
+  uint64_t Expire(pybind11::handle key, pybind11::handle ttl, const WriteOptions& options);
+  pybind11::object Ttl(pybind11::handle key, pybind11::handle deadline);
+
+  pybind11::list GetMany(pybind11::iterable keys, pybind11::handle deadline);
+  pybind11::list PutMany(pybind11::object items, const WriteOptions& options);
+  pybind11::list DeleteMany(pybind11::iterable keys, const WriteOptions& options);
+
+  // The items of a page, and the cursor of the next one.
+  pybind11::tuple ScanPage(const std::string& cursor, const ScanOptions& options);
+  uint64_t Count(pybind11::handle deadline);
+  std::string Stats(pybind11::handle deadline);
+
+  void Close() { lanes_->Close(); }
+  int connections() const { return lanes_->lanes(); }
+
+ private:
+  template <typename T, typename Start>
+  T Await(bool is_write, absl::Duration deadline, Start start);
+
+  std::shared_ptr<Lanes> lanes_;
+  const absl::Duration deadline_;
+};
+
+}  // namespace osprey::python
+
+#endif  // OSPREY_CLIENT_PYTHON_PYTHON_CLIENT_H_

@@ -1,0 +1,46 @@
+// The Python package against a kvserver: each file of tests is a run of pytest.
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/support/subprocess.h"
+
+namespace osprey {
+namespace {
+
+class PythonClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = ServerProcess::Start(NewListenAddress());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  void Run(const std::string& file) {
+    ProgramOptions options;
+    options.environment = {"PYTHONPATH=client/python", "PYTHONDONTWRITEBYTECODE=1",
+                           "OSPREY_URI=" + server_->uri(),
+                           absl::StrCat("OSPREY_SERVER_PID=", server_->pid())};
+    options.timeout = absl::Minutes(4);
+    const ProgramResult result = RunProgram({"/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p",
+                                             "no:cacheprovider", "tests/client/python/" + file},
+                                            options);
+    EXPECT_EQ(result.exit_status, 0) << result.out << result.err;
+    EXPECT_NE(result.out.find(" passed"), std::string::npos) << result.out;
+  }
+
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(PythonClientTest, OperationsAndTheirErrors) { Run("client_test.py"); }
+
+TEST_F(PythonClientTest, ThreadsForksAndInterruptedWaits) { Run("waits_test.py"); }
+
+TEST_F(PythonClientTest, TheReadmeRuns) { Run("readme_test.py"); }
+
+TEST_F(PythonClientTest, TypesAreChecked) { Run("types_test.py"); }
+
+}  // namespace
+}  // namespace osprey

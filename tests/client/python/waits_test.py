@@ -1,0 +1,140 @@
+"""Threads, forks, and Ctrl-C in waits."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import osprey
+
+URI = os.environ["OSPREY_URI"]
+SERVER = int(os.environ["OSPREY_SERVER_PID"])
+# The waits below take 60 s unless they are interrupted. Python raises KeyboardInterrupt in either case.
+ENDS_EARLY_S = 55
+
+
+@pytest.fixture
+def waiting_client():
+    """A connected client whose server has stopped: writes wait."""
+    with osprey.Client(URI, deadline=60) as client:
+        os.kill(SERVER, signal.SIGSTOP)
+        try:
+            yield client
+        finally:
+            os.kill(SERVER, signal.SIGCONT)
+
+
+def interrupt_soon():
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
+
+
+def test_threads_count_together():
+    threads, rounds = 4, 50
+    with osprey.Client(URI, deadline=60) as client:
+        client.delete("sum")
+        failures = []
+
+        def work(thread):
+            try:
+                for i in range(rounds):
+                    client.incr("sum")
+                    client.put(f"t{thread}", b"%d" % i)
+                    assert client.get(f"t{thread}").value == b"%d" % i
+            except BaseException as error:
+                failures.append(error)
+
+        running = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        assert failures == []
+        assert client.get("sum").value == b"%d" % (threads * rounds)
+        assert 1 <= client.connections <= threads
+
+
+def test_a_forked_child_must_make_its_own_client():
+    client = osprey.Client(URI, deadline=60)
+    client.put("k", b"parent")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                client.get("k")
+            except osprey.Forked as error:
+                assert "child" in str(error)
+                client.close()
+                del client
+                with osprey.Client(URI, deadline=60) as own:
+                    if own.get("k").value == b"parent":
+                        status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.get("k").value == b"parent"  # the child has not closed it
+    client.put("k", b"still")
+    client.close()
+
+
+def test_the_deadline_of_a_write_that_may_be_applied(waiting_client):
+    with pytest.raises(osprey.TimedOut) as caught:
+        waiting_client.put("late", b"", deadline=0.2)
+    assert caught.value.maybe_applied is True
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_other_threads_run_during_a_wait(waiting_client):
+    ended = threading.Event()
+
+    def wait():
+        with pytest.raises(osprey.TimedOut):
+            waiting_client.put("k", b"", deadline=1)
+        ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    steps = 0
+    while not ended.is_set():
+        ended.wait(0.01)
+        steps += 1
+    thread.join()
+    assert steps > 5  # with the GIL held it would be 1
+
+
+@pytest.mark.parametrize("name", ["put", "incr", "put_many", "stats"])
+def test_ctrl_c_ends_a_wait(waiting_client, name):
+    arguments = {"put": ("k", b""), "incr": ("k",), "put_many": ([("a", b""), ("b", b"")],), "stats": ()}[name]
+    begin = time.monotonic()
+    timer = interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(waiting_client, name)(*arguments)
+    assert time.monotonic() - begin < ENDS_EARLY_S
+    timer.join()
+
+
+def test_ctrl_c_ends_a_connect():
+    begin = time.monotonic()
+    timer = interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        osprey.Client("shm:///osprey-no-such-server", connect_timeout=60)
+    assert time.monotonic() - begin < ENDS_EARLY_S
+    timer.join()
+
+
+def test_the_client_works_after_an_interrupted_wait():
+    with osprey.Client(URI, deadline=60) as client:
+        os.kill(SERVER, signal.SIGSTOP)
+        timer = interrupt_soon()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                client.put("k", b"")
+        finally:
+            os.kill(SERVER, signal.SIGCONT)
+        timer.join()
+        client.put("k", b"again")
+        assert client.get("k").value == b"again"
