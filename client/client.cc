@@ -155,7 +155,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
       rdma::OpenDomain(uris->front(), domain_options);
   if (!domain.ok()) return domain.status();
   absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
-      (*domain)->NewTransport(rdma::TransportOptions());
+      (*domain)->NewTransport(rdma::TransportOptionsOf(rdma::ParseAddress(uris->front())->scheme));
   if (!transport.ok()) return transport.status();
   client::EngineOptions engine_options;
   engine_options.connection.uri = std::string(uri);

@@ -20,4 +20,13 @@ absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
   return OpenShmDomain(shm);
 }
 
+TransportOptions TransportOptionsOf(Address::Scheme scheme) {
+  TransportOptions options;
+  if (scheme == Address::Scheme::kRdma) {
+    options.receive_credits = 8;
+    options.frame_bytes_max = 5 << 10;
+  }
+  return options;
+}
+
 }  // namespace osprey::rdma

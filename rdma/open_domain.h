@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "rdma/address.h"
 #include "rdma/transport.h"
 
 namespace osprey::rdma {
@@ -29,6 +30,11 @@ struct DomainOptions {
 // FAILED_PRECONDITION when the machine has no RDMA device (the message names the ways out).
 absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
                                                    const DomainOptions& options = {});
+
+// The options of a server's and a client's transport. Over verbs the memory of frames is pinned: some
+// 124 KiB a connection at each end. Eight frames of 5 KiB hold a value of 4 KiB each, or all requests
+// of 64 B that a client may have unanswered.
+TransportOptions TransportOptionsOf(Address::Scheme scheme);
 
 }  // namespace osprey::rdma
 

@@ -135,7 +135,8 @@ absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& con
   for (Place& place : server.places) {
     std::vector<rdma::Transport*> by_poller;
     for (std::vector<EnginePort>& own : ports) {
-      absl::StatusOr<std::unique_ptr<rdma::Transport>> transport = place.domain->NewTransport({});
+      absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
+          place.domain->NewTransport(rdma::TransportOptionsOf(place.scheme));
       if (!transport.ok()) return transport.status();
       absl::StatusOr<std::unique_ptr<rdma::Memory>> scratch =
           place.domain->Allocate(kLivenessBytes, rdma::Access::kLocal);

@@ -29,10 +29,10 @@ class Ghosts {
  public:
   static constexpr uint64_t kBucketGhosts = 8;
 
-  // Remembers the key. `wanted`: how many ghosts there should be room for; the room comes closer to that
+  // Remembers the key. `target`: the capacity that there should be, in ghosts. The capacity changes towards it
   // by one bucket.
-  void Add(KeyHash hash, uint64_t wanted) {
-    Resize(wanted / kBucketGhosts);
+  void Add(KeyHash hash, uint64_t target) {
+    Resize(target / kBucketGhosts);
     if (buckets_ == 0) return;
     Bucket& bucket = BucketOf(hash);
     std::copy_backward(bucket.begin(), bucket.end() - 1, bucket.end());
@@ -69,13 +69,13 @@ class Ghosts {
     const uint64_t number = mixed & (2 * half_ - 1);
     return At(number < buckets_ ? number : number & (half_ - 1));
   }
-  void Resize(uint64_t wanted) {
-    if (buckets_ < wanted) {
+  void Resize(uint64_t target) {
+    if (buckets_ < target) {
       if (buckets_ == blocks_.size() * kBlockBuckets) blocks_.push_back(std::make_unique<Block>());
       At(buckets_).fill(kNone);
       ++buckets_;
       if (buckets_ == 2 * half_ && buckets_ > 1) half_ = buckets_;
-    } else if (buckets_ > wanted) {
+    } else if (buckets_ > target) {
       --buckets_;
       if (buckets_ < half_ && half_ > 1) half_ /= 2;
       if (buckets_ + kBlockBuckets == blocks_.size() * kBlockBuckets) blocks_.pop_back();

@@ -46,19 +46,18 @@ TEST(GhostsTest, ATableWithoutKeysHasNone) {
 
 // Buckets hold eight, and some are chosen by more keys than others.
 TEST(GhostsTest, AboutAsManyAreRememberedAsThereIsRoomFor) {
-  constexpr uint64_t kWanted = 100000;
+  constexpr uint64_t kTarget = 100000;
   Ghosts ghosts;
-  for (uint64_t i = 0; i < 3 * kWanted; ++i) ghosts.Add(HashOf(i), kWanted);
-  EXPECT_EQ(ghosts.capacity(), kWanted);
-  EXPECT_LE(ghosts.bytes(), 2 * kWanted + (64 << 10));
-  EXPECT_GT(Taken(ghosts, 2 * kWanted + kWanted / 2, 3 * kWanted), kWanted * 45 / 100);
+  for (uint64_t i = 0; i < 3 * kTarget; ++i) ghosts.Add(HashOf(i), kTarget);
+  EXPECT_EQ(ghosts.capacity(), kTarget);
+  EXPECT_LE(ghosts.bytes(), 2 * kTarget + (64 << 10));
+  EXPECT_GT(Taken(ghosts, 2 * kTarget + kTarget / 2, 3 * kTarget), kTarget * 45 / 100);
   // A bucket that few have chosen since remembers older ones.
-  EXPECT_LT(Taken(ghosts, 0, kWanted), kWanted / 50);
+  EXPECT_LT(Taken(ghosts, 0, kTarget), kTarget / 50);
 }
 
-// The room follows what is wanted by a bucket at a time, and what is remembered stays found in the
-// buckets that stay.
-TEST(GhostsTest, RoomGrowsAndShrinksByABucket) {
+// The capacity follows its target by a bucket at a time. Ghosts in the buckets that stay are found.
+TEST(GhostsTest, CapacityGrowsAndShrinksByABucket) {
   constexpr uint64_t kBuckets = 10000;
   Ghosts ghosts;
   for (uint64_t i = 1; i <= kBuckets; ++i) {
@@ -73,7 +72,7 @@ TEST(GhostsTest, RoomGrowsAndShrinksByABucket) {
   }
   EXPECT_LT(ghosts.bytes(), bytes_most);
   EXPECT_LE(ghosts.bytes(), uint64_t{2} * 64 << 10);
-  // It does not shrink below what is wanted, and grows again with empty buckets.
+  // It does not shrink below its target, and grows again with empty buckets.
   ghosts.Add(HashOf(0), 8 * 10);
   EXPECT_EQ(ghosts.capacity(), 8u * 10);
   for (uint64_t i = 0; i < kBuckets; ++i) ghosts.Add(HashOf(kBuckets + 1), 8 * kBuckets);

@@ -21,8 +21,8 @@ using Json = nlohmann::json;
 using server::FormatSize;
 
 constexpr uint64_t kKiB = 1024;
-// Besides the table a server pins the frames of each connection (server/README.md), some 632 KiB.
-// This is enough for a hundred clients, more than a first installation needs.
+// Besides the table a server pins the frames of each connection (rdma/open_domain.h), some 124 KiB.
+// This is enough for five hundred clients, more than a first installation needs.
 constexpr uint64_t kFramesBytes = uint64_t{64} << 20;
 // A few queue pairs are in error for a moment only, and are ignored.
 constexpr int kBrokenQueuePairsMax = 64;
