@@ -72,7 +72,7 @@ has_what_it_promises() {
 # has_library PACKAGE NAMES: its files below usr/lib are these.
 has_library() {
   local names
-  names=$(dpkg-deb --fsys-tarfile "$scratch/$1.deb" | tar -t | grep '^\./usr/lib/.*[^/]$' | sed 's|.*/||' | sort | tr '\n' ' ')
+  names=$(dpkg-deb --fsys-tarfile "$scratch/$1.deb" | tar -t | grep '^\./usr/lib/.*[^/]$' | sed 's|.*/||' | LC_ALL=C sort | tr '\n' ' ')
   [[ ${names% } == "$2" ]] || { echo "$1 has $names"; return 1; }
 }
 
