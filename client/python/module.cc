@@ -65,7 +65,9 @@ void DefineClient(py::module_& module) {
            arg("deadline") = py::none(), arg("connections_max") = 64, arg("auth_key_file") = "",
            arg("auth_key") = py::bytes(""))
       .def("get", &PythonClient::Get, arg("key"), arg("default") = py::none(), py::kw_only(),
-           arg("deadline") = py::none())
+           arg("deadline") = py::none(),
+           "The Value of the key, or `default` if the key is absent.\n\n"
+           "deadline: seconds, up to 60; None: the client's. Raises TimedOut, Unavailable.")
       .def(
           "put",
           [](PythonClient& self, py::handle key, py::handle value, bool if_absent,
@@ -73,14 +75,25 @@ void DefineClient(py::module_& module) {
             return self.Put(key, value, WriteOptionsOf(if_absent, if_version, ttl, deadline));
           },
           arg("key"), arg("value"), py::kw_only(), arg("if_absent") = false,
-          arg("if_version") = py::none(), arg("ttl") = py::none(), arg("deadline") = py::none())
+          arg("if_version") = py::none(), arg("ttl") = py::none(), arg("deadline") = py::none(),
+          "Stores value under key, and returns the version of the write.\n\n"
+          "if_absent: only if the key is absent; else AlreadyExists. if_version: only if the key "
+          "has this\n"
+          "version; else VersionMismatch, or NotFound. ttl: seconds to live; None: no end. Raises "
+          "ServerFull,\n"
+          "TimedOut, Unavailable; `maybe_applied` of the error tells whether the write may have "
+          "been applied.")
       .def(
           "delete",
           [](PythonClient& self, py::handle key, py::handle if_version, py::handle deadline) {
             return self.Delete(key, WriteOptionsOf(false, if_version, py::none(), deadline));
           },
-          arg("key"), py::kw_only(), arg("if_version") = py::none(), arg("deadline") = py::none())
-      .def("exists", &PythonClient::Exists, arg("key"), py::kw_only(), arg("deadline") = py::none())
+          arg("key"), py::kw_only(), arg("if_version") = py::none(), arg("deadline") = py::none(),
+          "Deletes the key, and returns the version of the deletion; None if the key was "
+          "absent.\n\n"
+          "if_version: only if the key has this version; else VersionMismatch, or NotFound.")
+      .def("exists", &PythonClient::Exists, arg("key"), py::kw_only(), arg("deadline") = py::none(),
+           "Whether the key is present. The value is not read.")
       .def(
           "incr",
           [](PythonClient& self, py::handle key, int64_t by, py::handle if_version,
@@ -88,7 +101,11 @@ void DefineClient(py::module_& module) {
             return self.Increment(key, by, WriteOptionsOf(false, if_version, py::none(), deadline));
           },
           arg("key"), arg("by") = 1, py::kw_only(), arg("if_version") = py::none(),
-          arg("deadline") = py::none())
+          arg("deadline") = py::none(),
+          "Adds `by` to the key's number, and returns the Number after it. An absent key counts as "
+          "0.\n\n"
+          "The value is decimal text of 64 bits with sign. Raises NotANumber, Overflow, "
+          "VersionMismatch.")
       .def(
           "append",
           [](PythonClient& self, py::handle key, py::handle value, py::handle if_version,
@@ -96,7 +113,10 @@ void DefineClient(py::module_& module) {
             return self.Append(key, value, WriteOptionsOf(false, if_version, py::none(), deadline));
           },
           arg("key"), arg("value"), py::kw_only(), arg("if_version") = py::none(),
-          arg("deadline") = py::none())
+          arg("deadline") = py::none(),
+          "Appends value to the key's value, and returns the version of the write. An absent key "
+          "counts as empty.\n\n"
+          "if_version: only if the key has this version; else VersionMismatch, or NotFound.")
       .def(
           "expire",
           [](PythonClient& self, py::handle key, py::handle ttl, py::handle if_version,
@@ -104,10 +124,17 @@ void DefineClient(py::module_& module) {
             return self.Expire(key, ttl, WriteOptionsOf(false, if_version, py::none(), deadline));
           },
           arg("key"), arg("ttl"), py::kw_only(), arg("if_version") = py::none(),
-          arg("deadline") = py::none())
-      .def("ttl", &PythonClient::Ttl, arg("key"), py::kw_only(), arg("deadline") = py::none())
+          arg("deadline") = py::none(),
+          "Sets the key's time to live, in seconds; None: no end. Returns the key's version, which "
+          "stays.\n\n"
+          "Raises NotFound if the key is absent.")
+      .def("ttl", &PythonClient::Ttl, arg("key"), py::kw_only(), arg("deadline") = py::none(),
+           "A lower bound of the seconds that the key has to live; None: no end. Raises NotFound "
+           "if it is absent.")
       .def("get_many", &PythonClient::GetMany, arg("keys"), py::kw_only(),
-           arg("deadline") = py::none())
+           arg("deadline") = py::none(),
+           "A list with the result of each key, in their order: a Value, None if it is absent, or "
+           "an Error.")
       .def(
           "put_many",
           [](PythonClient& self, py::object items, bool if_absent, py::handle ttl,
@@ -116,14 +143,20 @@ void DefineClient(py::module_& module) {
                                 WriteOptionsOf(if_absent, py::none(), ttl, deadline));
           },
           arg("items"), py::kw_only(), arg("if_absent") = false, arg("ttl") = py::none(),
-          arg("deadline") = py::none())
+          arg("deadline") = py::none(),
+          "Stores the items, a dict or an iterable of (key, value). Returns a list with the result "
+          "of each, in\n"
+          "their order: the version of the write, or an Error. Conditions and ttl hold for each.")
       .def(
           "delete_many",
           [](PythonClient& self, py::iterable keys, py::handle deadline) {
             return self.DeleteMany(std::move(keys),
                                    WriteOptionsOf(false, py::none(), py::none(), deadline));
           },
-          arg("keys"), py::kw_only(), arg("deadline") = py::none())
+          arg("keys"), py::kw_only(), arg("deadline") = py::none(),
+          "Deletes the keys. Returns a list with the result of each, in their order: the version "
+          "of the\n"
+          "deletion, None if the key was absent, or an Error.")
       .def(
           "scan_page",
           [](PythonClient& self, const std::string& cursor, py::handle prefix, bool values,
@@ -137,10 +170,16 @@ void DefineClient(py::module_& module) {
             return self.ScanPage(cursor, options);
           },
           arg("cursor"), py::kw_only(), arg("prefix") = py::bytes(""), arg("values") = false,
-          arg("value_bytes_max") = UINT64_MAX, arg("limit") = 1000, arg("deadline") = py::none())
-      .def("count", &PythonClient::Count, py::kw_only(), arg("deadline") = py::none())
-      .def("stats_text", &PythonClient::Stats, py::kw_only(), arg("deadline") = py::none())
-      .def("close", &PythonClient::Close)
+          arg("value_bytes_max") = UINT64_MAX, arg("limit") = 1000, arg("deadline") = py::none(),
+          "One page of a scan: (items, the next cursor). The first cursor is \"\"; after the last "
+          "page it is again.")
+      .def("count", &PythonClient::Count, py::kw_only(), arg("deadline") = py::none(),
+           "The number of keys, as the server counts them.")
+      .def("stats_text", &PythonClient::Stats, py::kw_only(), arg("deadline") = py::none(),
+           "The server's statistics, a line NAME=VALUE each.")
+      .def("close", &PythonClient::Close,
+           "Closes idle connections at once, others when their operation has ended. May be called "
+           "again.")
       .def_property_readonly("connections", &PythonClient::connections);
 }
 

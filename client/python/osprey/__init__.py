@@ -110,6 +110,6 @@ class Client(_core.Client):
                 return
 
     def stats(self, *, deadline: float | None = None) -> dict[str, str]:
-        """The server's statistics."""
+        """The server's statistics, by name. All values are text."""
         lines = self.stats_text(deadline=deadline).splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)

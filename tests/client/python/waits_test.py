@@ -18,7 +18,7 @@ ENDS_EARLY_S = 55
 @pytest.fixture
 def waiting_client():
     """A connected client whose server has stopped: writes wait."""
-    with osprey.Client(URI, deadline=60) as client:
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
         os.kill(SERVER, signal.SIGSTOP)
         try:
             yield client
@@ -27,14 +27,14 @@ def waiting_client():
 
 
 def interrupt_soon():
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     return timer
 
 
 def test_threads_count_together():
     threads, rounds = 4, 50
-    with osprey.Client(URI, deadline=60) as client:
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
         client.delete("sum")
         failures = []
 
@@ -58,7 +58,7 @@ def test_threads_count_together():
 
 
 def test_a_forked_child_must_make_its_own_client():
-    client = osprey.Client(URI, deadline=60)
+    client = osprey.Client(URI, connect_timeout=60, deadline=60)
     client.put("k", b"parent")
     child = os.fork()
     if child == 0:
@@ -70,7 +70,7 @@ def test_a_forked_child_must_make_its_own_client():
                 assert "child" in str(error)
                 client.close()
                 del client
-                with osprey.Client(URI, deadline=60) as own:
+                with osprey.Client(URI, connect_timeout=60, deadline=60) as own:
                     if own.get("k").value == b"parent":
                         status = 0
         finally:
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_a_connect():
 
 
 def test_the_client_works_after_an_interrupted_wait():
-    with osprey.Client(URI, deadline=60) as client:
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
         os.kill(SERVER, signal.SIGSTOP)
         timer = interrupt_soon()
         try:
