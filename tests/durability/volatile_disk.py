@@ -31,7 +31,7 @@ class VolatileDisk:
     """
 
     def __init__(self, path, socket_path, dice, ignores_flushes=False):
-        self.flushes = self.sectors_kept = self.sectors_lost = 0
+        self.flushes = self.sectors_kept = self.sectors_lost = self.writes_torn = self.losses = 0  # losses: of a cache that was not empty
         self._dice = dice
         self._ignores_flushes = ignores_flushes
         self._lock = threading.Lock()
@@ -40,6 +40,9 @@ class VolatileDisk:
         self._pending = []   # (offset, data), in the order of the writes
         self._cached = {}    # the newest content of each sector that was written and not flushed
         self._is_on = True
+        self._writes_left = None  # until the power is cut, if that is at a write
+        self._on_cut = None
+        self._cut = threading.Condition(self._lock)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(socket_path))
         os.chmod(socket_path, 0o666)  # QEMU has another user
@@ -50,20 +53,38 @@ class VolatileDisk:
     def cut_power(self):
         """From here on nothing is written. Of what was not flushed, a random part is kept, in whole sectors and in any order."""
         with self._lock:
-            self._is_on = False
-            share = self._dice.choice((0, self._dice.random(), 1))  # all may be lost, or nothing
-            for offset, data in self._pending:
-                first, last = 0, len(data) // SECTOR_BYTES
-                if self._dice.random() >= share:
-                    self.sectors_lost += last
-                    continue
-                if self._dice.random() < 0.2:  # torn
-                    cut = self._dice.randint(0, last)
-                    first, last = self._dice.choice(((0, cut), (cut, last)))
-                    self.sectors_lost += len(data) // SECTOR_BYTES - (last - first)
-                self.sectors_kept += last - first
-                os.pwrite(self._medium, data[first * SECTOR_BYTES:last * SECTOR_BYTES], offset + first * SECTOR_BYTES)
-            self._forget()
+            self._lose()
+
+    def cut_power_at_write(self, count, seconds, on_cut):
+        """Likewise, right after the write number `count` from here on, which is not flushed yet: the cache is empty most of the time.
+
+        After `seconds` without as many it is cut all the same. `on_cut` is called before, from any thread.
+        """
+        with self._cut:
+            self._writes_left, self._on_cut = count, on_cut
+            if not self._cut.wait_for(lambda: not self._is_on, timeout=seconds):
+                self._on_cut()
+                self._lose()
+
+    def _lose(self):
+        self._is_on = False
+        self._writes_left = None
+        self._cut.notify_all()
+        self.losses += bool(self._pending)
+        share = self._dice.choice((0, self._dice.random(), 1))  # all may be lost, or nothing
+        for offset, data in self._pending:
+            first, last = 0, len(data) // SECTOR_BYTES
+            if self._dice.random() >= share:
+                self.sectors_lost += last
+                continue
+            if self._dice.random() < 0.2:
+                cut = self._dice.randint(0, last)
+                first, last = self._dice.choice(((0, cut), (cut, last)))
+                self.sectors_lost += len(data) // SECTOR_BYTES - (last - first)
+                self.writes_torn += 0 < last - first < len(data) // SECTOR_BYTES
+            self.sectors_kept += last - first
+            os.pwrite(self._medium, data[first * SECTOR_BYTES:last * SECTOR_BYTES], offset + first * SECTOR_BYTES)
+        self._forget()
 
     def power_on(self):
         with self._lock:
@@ -95,6 +116,11 @@ class VolatileDisk:
         self._pending.append((offset, data))
         for at in range(0, len(data), SECTOR_BYTES):
             self._cached[(offset + at) // SECTOR_BYTES] = data[at:at + SECTOR_BYTES]
+        if self._writes_left is not None:
+            self._writes_left -= 1
+            if self._writes_left == 0:
+                self._on_cut()
+                self._lose()
 
     def _flush(self):
         if not self._is_on or self._ignores_flushes:

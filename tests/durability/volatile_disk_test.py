@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -183,6 +184,34 @@ def nothing_is_written_without_power():
         assert bench.client.read(0) == "-"
         bench.client.write(0, "b")
         assert bench.client.read(0) == "b"
+
+
+def the_power_is_lost_at_a_write_which_is_not_flushed():
+    with Bench(keeps_all()) as bench:
+        cut_at = []
+        cutter = threading.Thread(target=bench.disk.cut_power_at_write, args=(2, 60, lambda: cut_at.append(written)))
+        cutter.start()
+        written = 0
+        while cutter.is_alive() and written < 1000:
+            written += 1
+            bench.client.write(written % 4, chr(ord("a") + written % 26))
+            cutter.join(0.01)
+        cutter.join(60)
+        assert not cutter.is_alive() and cut_at == [2] and bench.disk.losses == 1, (cut_at, bench.disk.losses)
+        before = bench.client.read(0, 4)
+        bench.client.write(0, "Z")
+        assert bench.client.read(0, 4) == before
+
+
+def the_power_is_lost_in_time_without_a_write():
+    with Bench(keeps_all()) as bench:
+        cut_at = []
+        bench.disk.cut_power_at_write(1, 0.01, lambda: cut_at.append(0))
+        bench.client.write(0, "a")
+        assert cut_at == [0] and bench.client.read(0) == "-" and bench.disk.losses == 0
+        bench.disk.power_on()
+        bench.client.write(0, "b")
+        assert bench.client.read(0) == "b" and cut_at == [0]
 
 
 def a_disk_that_ignores_flushes_loses_what_it_was_told_to_keep():

@@ -70,13 +70,20 @@ output_is_complete_when_its_reader_is_slow() {
   cmp <(seq 300000) "$scratch/out" || note "stdout differs"
 }
 
+# The second guest has the disk from an NBD server.
 what_was_synced_to_a_disk_is_there_in_the_next_guest() {
-  local disk=$scratch/disk
+  local disk=$scratch/disk server socket="$scratch/50% of & #1"
   truncate --size=64M "$disk" && /sbin/mkfs.ext4 -q -F "$disk"
   run --disk "$disk" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && echo kept > /run/disk/file && sync /run/disk/file'
   [[ $status -eq 0 ]] || note "writing failed with status $status: $(tail -n 5 "$scratch/err")"
-  run --disk "$disk" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && cat /run/disk/file'
+  PYTHONPATH=$repository/tests/durability python3 -B -c 'import random, signal, sys, volatile_disk
+volatile_disk.VolatileDisk(sys.argv[1], sys.argv[2], random.Random(1))
+signal.pause()' "$disk" "$socket" &
+  server=$!
+  for _ in {1..600}; do [[ ! -S $socket ]] || break; sleep 0.1; done
+  run --disk "$socket" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && cat /run/disk/file'
   expect_out kept
+  kill "$server"
   run --disk "$scratch/none" -- true
   expect_status 2
   expect_in err "there is no file '$scratch/none'"

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import threading
 import time
+import urllib.parse
 
 QEMU = "qemu-system-x86_64"
 RDMA_DEVICE = "rxe0"  # as in init
@@ -258,7 +259,7 @@ class Guest:
             command += EXACT
         if self._has_disk():
             # What is written goes to the host's cache at once, which survives QEMU: a kill loses what the guest has in its own.
-            place = f"nbd+unix:///?socket={settings.disk}" if is_nbd(settings.disk) else settings.disk
+            place = f"nbd+unix:///?socket={urllib.parse.quote(settings.disk)}" if is_nbd(settings.disk) else settings.disk
             command += ["-drive", f"file={place.replace(',', ',,')},if=none,id=disk,format=raw,cache=writeback",
                         "-device", "virtio-blk-pci,drive=disk"]
         if wire:
