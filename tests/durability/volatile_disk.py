@@ -66,6 +66,11 @@ class VolatileDisk:
                 self._on_cut()
                 self._lose()
 
+    def waits_for_a_write(self):
+        """Whether cut_power_at_write has been called, and the power is on."""
+        with self._lock:
+            return self._writes_left is not None
+
     def _lose(self):
         self._is_on = False
         self._writes_left = None

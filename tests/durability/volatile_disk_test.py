@@ -8,6 +8,7 @@ import struct
 import sys
 import tempfile
 import threading
+import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -190,8 +191,10 @@ def the_power_is_lost_at_a_write_which_is_not_flushed():
     with Bench(keeps_all()) as bench:
         cut_at = []
         cutter = threading.Thread(target=bench.disk.cut_power_at_write, args=(2, 60, lambda: cut_at.append(written)))
-        cutter.start()
         written = 0
+        cutter.start()
+        while not bench.disk.waits_for_a_write():
+            time.sleep(0.001)
         while cutter.is_alive() and written < 1000:
             written += 1
             bench.client.write(written % 4, chr(ord("a") + written % 26))
