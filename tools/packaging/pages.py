@@ -29,7 +29,8 @@ LIBRARY = [("bazel-bin/client/libosprey.so", "libosprey.so"), (" (`bazel build /
 
 
 def installed(text):
-    """A page without what is only in the repository: rows of tables that name programs which are not installed."""
+    """A page without what is only in the repository: how to build from it, and rows of tables that name programs which are not installed."""
+    text = re.sub(r"^## Build from the repository\n.*?(?=^## )", "", text, flags=re.M | re.S)
     text = PROGRAM.sub(r"\1", text)
     for here, there in LIBRARY:
         text = text.replace(here, there)
