@@ -70,7 +70,7 @@ TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplitMergeAndMove) {
   uint64_t merges = 0;
   uint64_t moves = 0;
   uint64_t depth = 0;
-  for (uint64_t seed = 1; seed <= 25 / kVolumeParts; ++seed) {
+  for (uint64_t seed = 1; seed <= 28 / kVolumeParts; ++seed) {
     Interleaving interleaving(seed, Scene::kGrowing);
     ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
     const InterleavingCounts& counts = interleaving.counts();
