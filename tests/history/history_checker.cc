@@ -102,6 +102,7 @@ class Judging {
       }
       result_.failed += record.failed;
       failed_here += record.failed;
+      result_.failed_gets += record.failed && record.kind == Kind::kGet;
       result_.unknown +=
           record.failed && record.kind != Kind::kGet && record.outcome == Outcome::kUnknown;
       const int64_t deadline = record.call_ns + record.deadline_ns;

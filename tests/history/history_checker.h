@@ -32,7 +32,8 @@ struct FaultTimes {
 
 struct Judgement {
   uint64_t operations = 0;
-  uint64_t failed = 0;  // operations without a usable answer
+  uint64_t failed = 0;       // operations without a usable answer
+  uint64_t failed_gets = 0;  // of these
   std::vector<uint64_t> failed_by_process;
   std::vector<uint64_t> open_by_process;  // called, and never returned
   // Losses of a server that had answered since the previous loss, while operations were under way.

@@ -61,6 +61,7 @@ int Main(int argc, char** argv) {
   const nlohmann::json line = {
       {"operations", judgement.operations},
       {"failed", judgement.failed},
+      {"failed_gets", judgement.failed_gets},
       {"failed_by_process", judgement.failed_by_process},
       {"open_by_process", judgement.open_by_process},
       {"losses_at_work", judgement.losses_at_work},

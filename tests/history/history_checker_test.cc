@@ -95,6 +95,13 @@ TEST(HistoryCheckerTest, AWriteThatWasNotAppliedMustNotBeSeen) {
   EXPECT_EQ(JudgeOne({write, Get(1, 50, 60)}).wrong, 1u);
 }
 
+TEST(HistoryCheckerTest, FailedGetsAreCountedApart) {
+  const Judgement judgement = JudgeOne(
+      {Failed(Put(1, 10, 20), Outcome::kUnapplied), Failed(Get(0, 30, 40)), Put(2, 50, 60)});
+  EXPECT_EQ(judgement.failed, 2u);
+  EXPECT_EQ(judgement.failed_gets, 1u);
+}
+
 TEST(HistoryCheckerTest, AWriteOfAKilledProcessMayBeSeen) {
   EXPECT_EQ(JudgeOne({NotReturned(Put(1, 10, 0)), Get(1, 50, 60)}).wrong, 0u);
 }
