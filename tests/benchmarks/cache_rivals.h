@@ -73,7 +73,7 @@ class S3Fifo {
   uint64_t ghosts_max_;  // their weight
   Queue small_;
   Queue main_;
-  Queue ghosts_;  // some of them have returned since
+  Queue ghosts_;
   absl::flat_hash_map<uint64_t, std::list<Entry>::iterator> places_;
   absl::flat_hash_map<uint64_t, std::list<Entry>::iterator> ghost_places_;
 };
