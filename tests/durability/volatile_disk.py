@@ -96,7 +96,7 @@ class VolatileDisk:
             self._is_on = True
 
     def close(self):
-        """Ends its thread, also while a client is connected."""
+        """Its thread ends when its client has gone."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -141,8 +141,9 @@ class VolatileDisk:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError:  # closed
+                os.close(self._medium)
+                return
             with client:
                 try:
                     if self._negotiate(client):

@@ -30,7 +30,8 @@ def _precompiled_impl(ctx):
     ctx.actions.run_shell(
         inputs = [ctx.info_file],
         outputs = [versions],
-        command = "grep ^STABLE_HEADERS '%s' > '%s' || true" % (ctx.info_file.path, versions.path),
+        command = "grep ^STABLE_HEADERS '%s' > '%s'%s" %
+                  (ctx.info_file.path, versions.path, " || true" if ctx.label.workspace_name else ""),
     )
 
     features = cc_common.configure_features(
