@@ -113,7 +113,9 @@ struct ShmConnection {
   bool is_server() const { return !page.mapped(); }
 
   bool announced = false;  // kConnected was delivered
-  bool bye = false;        // the peer took its leave before it hung up
+  bool resting = false;    // not among ShmReceiving; a packet comes before the next frame is taken
+  uint32_t quiet_looks = 0;  // at its ring, in a row, that found nothing
+  bool bye = false;          // the peer took its leave before it hung up
 };
 
 // The connections of one Transport, by the low bits of their ids. Not thread-safe.
@@ -167,7 +169,8 @@ class ShmConnectionTable {
   std::vector<uint32_t> free_;
 };
 
-// Connections whose rings are looked at: kConnected and kDraining. Not thread-safe.
+// Connections whose rings are looked at: kConnected and kDraining, without those that rest. Not
+// thread-safe.
 class ShmReceiving {
  public:
   bool empty() const { return connections_.empty(); }
@@ -186,6 +189,11 @@ class ShmReceiving {
   ShmConnection* Next() {
     if (next_ >= connections_.size()) next_ = 0;
     return connections_[next_++];
+  }
+  // REQUIRES: Next has returned it last, and it is still there.
+  void RemoveLast() {
+    connections_[--next_] = connections_.back();
+    connections_.pop_back();
   }
 
  private:

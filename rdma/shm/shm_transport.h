@@ -89,6 +89,7 @@ class ShmTransport final : public Transport, private MappedReads {
   size_t DeliverQueued(absl::Span<Event> events, size_t count);
   size_t DeliverFrames(absl::Span<Event> events, size_t count);
   size_t DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events, size_t count);
+  void RestIfQuiet(ShmConnection* connection);
   void Wake(const ShmConnection& connection);
   void SendDueWakes();
 

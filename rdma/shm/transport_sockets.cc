@@ -96,6 +96,8 @@ void ShmSockets::TakeNewcomers(size_t listener) {
 }
 
 void ShmSockets::Read(ShmConnection* connection) {
+  // Whatever has come, a wake-up or a hang-up: frames may lie in its ring.
+  if (std::exchange(connection->resting, false)) common_.receiving.Add(connection);
   const ConnectionId id = connection->id;
   for (int i = 0; i < kPacketsMax; ++i) {
     ReceivedPacket received;

@@ -1,5 +1,6 @@
-// What a table holds after it held something else, beside what a fresh one holds; and how much of its
-// free space long values can use. One line of JSON for each figure.
+// What a table holds after it held something else, beside what a fresh one holds; how much of its
+// free space long values can use; what pairs take beside their bytes; what growth and expiry cost.
+// One line of JSON for each figure.
 //
 //   bazel run //tests/benchmarks:memory_benchmark -- --region_mib=256
 //
@@ -8,19 +9,26 @@
 // flushed, or nine in ten deleted, and it is filled again with values of another length.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
 
 DEFINE_uint64(region_mib, 256, "The region's size.");
+DEFINE_uint64(keys, 2'000'000, "How many keys expire, and to how many a table grows.");
 
 namespace osprey::index {
 namespace {
@@ -33,14 +41,30 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
+std::unique_ptr<Table> NewTable(
+    RegionMemory& memory, std::function<absl::Time()> clock = [] { return TestTime(0); }) {
+  TableOptions options;
+  options.clock = std::move(clock);
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  return *Table::Create(memory.span(), options);
+}
+
+// Ends the program, since it is a benchmark.
+void Must(const WriteResult& result) {
+  if (result.status.ok()) return;
+  std::fprintf(stderr, "memory_benchmark: %s\n", result.status.ToString().c_str());
+  std::exit(1);
+}
+
+void Grow(Table& table) {
+  while (table.GrowthWanted() && table.GrowStep(TestTime(0))) {
+  }
+}
+
 class Subject {
  public:
-  Subject() : memory_(FLAGS_region_mib << 20) {
-    TableOptions options;
-    options.incarnation = kTestIncarnation;
-    options.hash_seed = kTestSeed;
-    table_ = *Table::Create(memory_.span(), options);
-  }
+  Subject() : memory_(FLAGS_region_mib << 20), table_(NewTable(memory_)) {}
 
   // Returns the bytes of keys and values stored.
   uint64_t Fill(uint64_t value_bytes) {
@@ -155,6 +179,88 @@ void MeasureLong(uint64_t value_bytes) {
         subject.Fill(value_bytes) / free_bytes, "of free bytes");
 }
 
+// What pairs take beside keys and values: the mean while their number doubles, in equal ratios. After a
+// doubling the index is as full as before.
+void MeasurePairs() {
+  constexpr int kSamples = 32;
+  constexpr uint64_t kKeysLeast = 100'000;
+  for (const auto& [key_bytes, value_bytes] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {8, 8}, {11, 16}, {16, 16}, {16, 24}, {16, 28}, {16, 40}, {16, 64}, {16, 100}}) {
+    RegionMemory memory(uint64_t{128} << 20);
+    const std::unique_ptr<Table> table = NewTable(memory);
+    const std::string value(value_bytes, 'v');
+    double sum = 0;
+    for (int sample = 0; sample < kSamples; ++sample) {
+      const double keys = kKeysLeast * std::pow(2, static_cast<double>(sample) / kSamples);
+      while (table->stats().keys < static_cast<uint64_t>(keys)) {
+        const std::string key =
+            absl::StrFormat("%0*x", static_cast<int>(key_bytes), table->stats().keys);
+        Must(table->Put(key, BytesOf(value), {}, TestTime(0)));
+        Grow(*table);
+      }
+      const TableStats stats = table->stats();
+      sum += static_cast<double>(stats.index_bytes + stats.item_space_bytes) / keys;
+    }
+    Print(absl::StrCat("pairs of ", key_bytes, " + ", value_bytes, " B, beside these"),
+          sum / kSamples - static_cast<double>(key_bytes + value_bytes), "B a pair");
+  }
+}
+
+// Keys that expire all at once, removed by sweeps.
+void MeasureExpiry() {
+  RegionMemory memory(FLAGS_keys * 128 + (64 << 20));
+  absl::Time now = TestTime(0);
+  const std::unique_ptr<Table> table = NewTable(memory, [&now] { return now; });
+  for (uint64_t i = 0; i < FLAGS_keys; ++i) {
+    Must(table->Put(absl::StrCat("key-", i), BytesOf("value"), {}, TestTime(0),
+                    Lifetime::For(absl::Seconds(10))));
+    Grow(*table);
+  }
+  now += absl::Seconds(11);
+  const double began = CpuSeconds();
+  while (table->stats().keys > 0) {
+    now += absl::Microseconds(100);
+    table->SweepStep(now);
+  }
+  Print("keys that expire together, removed",
+        static_cast<double>(FLAGS_keys) / (CpuSeconds() - began), "keys a second of CPU");
+}
+
+// PUTs of new keys, each with the growth that is due after it: the longest, and how fast they are
+// while segments split, beside the time between.
+void MeasureGrowth() {
+  constexpr uint64_t kKeysFirst = 100'000;
+  constexpr uint64_t kWindow = 10'000;
+  RegionMemory memory(FLAGS_keys * 256 + (64 << 20));
+  const std::unique_ptr<Table> table = NewTable(memory);
+  const std::string value(100, 'v');
+  std::vector<double> puts;
+  double split_s = 0, split_keys = 0, other_s = 0, other_keys = 0;
+  for (uint64_t i = 0; i < FLAGS_keys;) {
+    const double segments = static_cast<double>(table->stats().segments);
+    const double began = CpuSeconds();
+    double before = began;
+    for (const uint64_t end = std::min(i + kWindow, FLAGS_keys); i < end; ++i) {
+      Must(table->Put(absl::StrCat("key-", i), BytesOf(value), {}, TestTime(0)));
+      table->GrowStep(TestTime(0));
+      const double after = CpuSeconds();
+      if (i >= kKeysFirst) puts.push_back(after - before);
+      before = after;
+    }
+    const double grown = static_cast<double>(table->stats().segments) - segments;
+    if (i < kKeysFirst) continue;
+    // A segment in a hundred splits in the window, or none.
+    if (grown > segments / 100) split_s += before - began, split_keys += kWindow;
+    if (grown == 0) other_s += before - began, other_keys += kWindow;
+  }
+  std::sort(puts.begin(), puts.end());
+  Print("PUT of a new key of 100 B, with growth: longest", puts.back() * 1e6, "us CPU");
+  Print("PUT of a new key of 100 B, with growth: p99.9",
+        puts[puts.size() - puts.size() / 1000] * 1e6, "us CPU");
+  Print("PUTs a second while segments split", (split_keys / split_s) / (other_keys / other_s),
+        "of the rate between");
+}
+
 }  // namespace
 }  // namespace osprey::index
 
@@ -167,5 +273,8 @@ int main(int argc, char** argv) {
   }
   for (const uint64_t share : {64, 16})
     osprey::index::MeasureLong((FLAGS_region_mib << 20) / share);
+  osprey::index::MeasurePairs();
+  osprey::index::MeasureExpiry();
+  osprey::index::MeasureGrowth();
   return 0;
 }

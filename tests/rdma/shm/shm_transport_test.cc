@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -74,6 +75,70 @@ TEST_P(ShmTransportTest, ReadsAndFramesDoNotAllocate) {
   EXPECT_EQ(AllocationsSoFar() - before, 0u);
   EXPECT_EQ(done, 1100u);
   EXPECT_EQ(received, 1100u);
+}
+
+// --- Connections that rest
+
+// More Polls than it takes until all connections of a transport rest.
+constexpr int kPollsUntilRest = 5000;
+
+bool IsReadable(const Transport& transport) {
+  pollfd waited = {transport.fd(), POLLIN, 0};
+  return poll(&waited, 1, 0) == 1;
+}
+
+TEST_P(ShmTransportTest, AConnectionThatRestsWakesTheServerWithItsNextFrame) {
+  Side server(*fixture_), client(*fixture_);
+  const std::string uri = Listen(server);
+  std::vector<Ids> ids;
+  for (int i = 0; i < 20; ++i) ids.push_back(Join(server, client, uri));
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < kPollsUntilRest; ++i) server.Pump();
+    EXPECT_FALSE(IsReadable(server.transport()));
+    EXPECT_TRUE(client.Send(ids[7].client, "one").ok());
+    EXPECT_TRUE(IsReadable(server.transport()));
+    EXPECT_TRUE(Until({&server}, [&] { return server.Frames(ids[7].server).size() == 1; }));
+    // Until it rests again, no more packets are needed.
+    EXPECT_TRUE(client.Send(ids[7].client, "two").ok());
+    EXPECT_FALSE(IsReadable(server.transport()));
+    for (const Ids& each : ids) EXPECT_TRUE(client.Send(each.client, "three").ok());
+    EXPECT_TRUE(Until({&server}, [&] {
+      return std::all_of(ids.begin(), ids.end(), [&](const Ids& each) {
+        const std::vector<std::string> frames = server.Frames(each.server);
+        return !frames.empty() && frames.back() == "three";
+      });
+    }));
+    EXPECT_EQ(server.Frames(ids[7].server), (std::vector<std::string>{"one", "two", "three"}));
+    server.Forget();
+  }
+}
+
+TEST_P(ShmTransportTest, WhatAConnectionThatRestsHadSentComesBeforeItsEnd) {
+  Side server(*fixture_), client(*fixture_);
+  const std::string uri = Listen(server);
+  std::vector<Ids> ids;
+  for (int i = 0; i < 20; ++i) ids.push_back(Join(server, client, uri));
+  for (int i = 0; i < kPollsUntilRest; ++i) server.Pump();
+  for (size_t i = 0; i < 10; ++i) EXPECT_TRUE(client.Send(ids[i].client, "last").ok());
+  client.DestroyTransport();
+  EXPECT_TRUE(Until({&server}, [&] {
+    return std::all_of(ids.begin(), ids.end(), [&](const Ids& each) {
+      return server.Find(Kind::kDisconnected, each.server) != nullptr;
+    });
+  }));
+  for (size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(server.Frames(ids[i].server).size(), i < 10 ? 1u : 0u) << i;
+}
+
+TEST_P(ShmTransportTest, FewConnectionsDoNotRest) {
+  Side server(*fixture_), client(*fixture_);
+  const std::string uri = Listen(server);
+  std::vector<Ids> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back(Join(server, client, uri));
+  for (int i = 0; i < 2 * kPollsUntilRest; ++i) server.Pump();
+  EXPECT_TRUE(client.Send(ids[3].client, "one").ok());
+  EXPECT_FALSE(IsReadable(server.transport()));
+  EXPECT_TRUE(Until({&server}, [&] { return server.Frames(ids[3].server).size() == 1; }));
 }
 
 // --- Views of the peer's memory
