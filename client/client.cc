@@ -154,8 +154,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   absl::StatusOr<std::unique_ptr<rdma::Domain>> domain =
       rdma::OpenDomain(uris->front(), domain_options);
   if (!domain.ok()) return domain.status();
+  rdma::TransportOptions transport_options =
+      rdma::TransportOptionsOf(rdma::ParseAddress(uris->front())->scheme);
+  transport_options.accepts = false;
   absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
-      (*domain)->NewTransport(rdma::TransportOptionsOf(rdma::ParseAddress(uris->front())->scheme));
+      (*domain)->NewTransport(transport_options);
   if (!transport.ok()) return transport.status();
   client::EngineOptions engine_options;
   engine_options.connection.uri = std::string(uri);

@@ -133,6 +133,10 @@ HostMemory::~HostMemory() {
   if (fd_ >= 0) close(fd_);
 }
 
+void HostMemory::CloseFile() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
 HostMemory::HostMemory(HostMemory&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       data_(std::exchange(other.data_, nullptr)),

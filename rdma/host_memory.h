@@ -36,7 +36,10 @@ class HostMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   size_t page_size() const { return page_size_; }
+  // -1: CloseFile was called.
   int fd() const { return fd_; }
+  // Closes the descriptor; the memory stays. No peer can be given it from now on.
+  void CloseFile();
 
  private:
   HostMemory(int fd, std::byte* data, size_t size, size_t page_size)

@@ -102,6 +102,8 @@ struct TransportOptions {
   uint32_t frame_bytes_max = 8192;
   // READs that one connection may have posted and not completed. At most Domain limits.
   uint16_t reads_in_flight_max = 128;
+  // Whether Listen and Migrate may be used: over shm these take two descriptors.
+  bool accepts = true;
 };
 
 // The owner of the devices with which memory is registered. Thread-safe.

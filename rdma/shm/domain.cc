@@ -43,6 +43,7 @@ class ShmDomain : public Domain {
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) override {
     absl::StatusOr<HostMemory> storage = HostMemory::Create("osprey-buffer", bytes);
     if (!storage.ok()) return storage.status();
+    if (access != Access::kRemoteRead) storage->CloseFile();
     return std::make_unique<OwnedShmMemory>(*std::move(storage), access);
   }
 

@@ -66,7 +66,7 @@ class EventQueue {
   }
 
  private:
-  static constexpr size_t kSlotsFirst = 64;
+  static constexpr size_t kSlotsFirst = 8;
 
   // Where the i-th is, i <= count_.
   size_t At(size_t i) const {

@@ -146,7 +146,7 @@ class FrameBuffers {
   // The buffer that is next. It stays so until Use, when a frame was put there.
   std::byte* Next() {
     if (used_ == buffers_.size())
-      buffers_.push_back(std::make_unique<std::byte[]>(frame_bytes_max_));
+      buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(frame_bytes_max_));
     return buffers_[used_].get();
   }
   void Use() { ++used_; }

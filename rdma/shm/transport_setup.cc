@@ -70,6 +70,7 @@ absl::Status ConnectError(const std::string& uri, const std::string& path, int e
 }  // namespace
 
 absl::Status ShmSetup::Open() {
+  if (!common_.options.accepts) return absl::OkStatus();
   spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   absl::StatusOr<std::unique_ptr<Inbox<ShmMigrated>>> inbox =
       Inbox<ShmMigrated>::Create(kMigratedMax);
@@ -102,6 +103,7 @@ void ShmSetup::SendRejection(int socket, RejectReason reason) const {
 // --- The server's side.
 
 absl::StatusOr<std::string> ShmSetup::Listen(absl::string_view uri, uint64_t incarnation) {
+  assert(common_.options.accepts);
   const absl::StatusOr<std::string> named = PathIn(uri);
   if (!named.ok()) return named.status();
   // Clients have other working directories.
@@ -352,6 +354,7 @@ absl::Status ShmSetup::TakeAcceptance(ShmConnection* connection, ReceivedPacket&
 // hands.
 
 absl::Status ShmSetup::HandOver(ShmConnection* connection, ShmSetup& to) {
+  assert(to.common_.options.accepts);
   absl::Status status = to.migrated_->Put([&]() -> absl::StatusOr<ShmMigrated> {
     // It stays open, so that epoll would not forget it by itself.
     (void)epoll_ctl(common_.epoll.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import os
 import pathlib
+import re
 import resource
 import time
 
@@ -57,8 +58,8 @@ class Servers:
             for number in range(self._volume.rounds):
                 beside = active.ask("put", keys="i", of=1000, size=64, count=self._volume.puts)["p50_us"]
                 self._found.add(f"PUT of 64 B, p50, beside {count:,} idle connections", "us", beside, "alone", alone[number], at_most=1.15)
-            self._found.add("a client's descriptors", "", (descriptors(idle) - files) / count, at_most=3)
-            self._found.add("a client's memory", "KiB", (resident_kib(idle) - kib) / count, at_most=64)
+            self._found.add("a client's descriptors", "", round((descriptors(idle) - files) / count, 1), at_most=3)
+            self._found.add("a client's memory, the mapped table apart", "KiB", (resident_kib(idle) - kib) / count, at_most=64)
             self._found.add("    the server's descriptors a connection", "", descriptors(server) / count)
 
     def long_values(self):
@@ -121,5 +122,11 @@ def descriptors(process):
 
 
 def resident_kib(process):
-    rollup = pathlib.Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
-    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Rss:"))
+    """Without the tables of servers, which all their clients map."""
+    total, mapping = 0, ""
+    for line in pathlib.Path(f"/proc/{process.pid}/smaps").read_text(encoding="utf-8").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            mapping = line
+        elif line.startswith("Rss:") and "/memfd:osprey-region" not in mapping:
+            total += int(line.split()[1])
+    return total

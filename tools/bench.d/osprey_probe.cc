@@ -53,10 +53,11 @@ constexpr uint64_t kConnectionsMax = 10'000;
 constexpr uint64_t kWarmup = 100;
 constexpr absl::Duration kWaitMax = absl::Seconds(5);
 
-absl::StatusOr<std::unique_ptr<Client>> NewClient(WaitMode wait, uint64_t slot_cache_bytes) {
+absl::StatusOr<std::unique_ptr<Client>> NewClient(WaitMode wait, uint64_t slot_cache_bytes,
+                                                  int operations_max = kDepthMax) {
   Options options;
   options.wait = wait;
-  options.operations_max = kDepthMax;
+  options.operations_max = operations_max;
   options.slot_cache_bytes = slot_cache_bytes;
   options.buffer_bytes_max = uint64_t{512} << 20;  // some values of 64 MiB at a time
   // An emulated CPU that others share may stand still for a while.
@@ -290,7 +291,8 @@ class Probe {
   // GETs on many connections, a Client each, in turn: depth_ at a time.
   absl::StatusOr<Json> Spread() {
     while (crowd_.size() < connections_) {
-      absl::StatusOr<std::unique_ptr<Client>> client = NewClient(WaitMode::kSpin, 0);
+      absl::StatusOr<std::unique_ptr<Client>> client =
+          NewClient(WaitMode::kSpin, 0, Options().operations_max);
       if (!client.ok()) return client.status();
       crowd_.push_back(*std::move(client));
     }

@@ -348,6 +348,25 @@ TEST_P(ShmTransportTest, MemoryForLocalUseIsNotExposedAndOtherMemoryOnlyOnce) {
   EXPECT_TRUE(client.transport().Attach(ids.client, first).ok());
 }
 
+TEST_P(ShmTransportTest, ASideThatOnlyConnectsHoldsADescriptorForEachPart) {
+  Side server(*fixture_);
+  const std::string uri = Listen(server);
+  size_t before = OpenDescriptors();
+  TransportOptions options;
+  options.accepts = false;
+  Side client(*fixture_, options);
+  EXPECT_EQ(OpenDescriptors() - before, 1u);  // epoll's
+  before = OpenDescriptors();
+  const std::unique_ptr<Memory> local = Allocate(client, 1 << 16, Access::kLocal);
+  EXPECT_EQ(OpenDescriptors(), before);
+  Fill(*local, 1);
+  const std::unique_ptr<Memory> readable = Allocate(client, 1 << 16, Access::kRemoteRead);
+  EXPECT_EQ(OpenDescriptors() - before, 1u);
+  before = OpenDescriptors();
+  Join(server, client, uri);
+  EXPECT_EQ(OpenDescriptors() - before, 2u);  // a socket at each end
+}
+
 TEST_P(ShmTransportTest, OptionsOutOfRangeAreRefused) {
   Side side(*fixture_);
   TransportOptions credits, frame, long_frame, reads;
