@@ -1,6 +1,7 @@
 #include "client/client.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,6 +28,8 @@ constexpr int kOperationsMax = 65536;
 constexpr uint64_t kBufferBytesMin = uint64_t{4} << 20;
 constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
 // To fall asleep and wake up takes about as long: sleeping until a nearer timer does not pay.
+// A wait that has spun for so long lets other threads run.
+constexpr absl::Duration kGiveWayAfter = absl::Microseconds(10);
 constexpr absl::Duration kSleepMin = absl::Microseconds(50);
 // How long the destructor waits for the connection to end. After it, the transport's destruction
 // ends READs by force.
@@ -119,6 +122,8 @@ absl::StatusOr<absl::Time> Client::Impl::WriteDeadlineOf(absl::Duration deadline
 }
 
 void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
+  // To a thread that waits for this processor: perhaps the server's.
+  if (options_.wait != WaitMode::kEvent && now - idle_since >= kGiveWayAfter) sched_yield();
   switch (options_.wait) {
     case WaitMode::kSpin:
       return;

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -61,10 +62,15 @@ void Sleep(Engine& engine, const Runner& runner, bool stopping) {
   ppoll(waits.data(), waits.size(), &timeout, nullptr);
 }
 
+// A poller that has found nothing for so long lets another thread run, if one waits for the
+// processor: perhaps the client whose request it waits for. Then it goes on for so long again.
+constexpr absl::Duration kGiveWayAfter = absl::Microseconds(10);
+
 void RunOne(const Runner& runner) {
   Engine& engine = *runner.engine;
   bool stopping = false;
   bool busy = false;
+  absl::Time gives_way_at = absl::InfinitePast();
   while (!engine.done()) {
     const absl::Time now = (*runner.now)();
     runner.heartbeat->Turns(now, busy);
@@ -76,16 +82,17 @@ void RunOne(const Runner& runner) {
       continue;
     }
     busy = engine.Poll(now);
-    if (busy) continue;
-    switch (runner.mode) {
-      case PollMode::kBusy:
-        break;
-      case PollMode::kAdaptive:
-        if (runner.heartbeat->Idle(now) >= kSpin()) Sleep(engine, runner, stopping);
-        break;
-      case PollMode::kEvent:
-        Sleep(engine, runner, stopping);
-        break;
+    if (busy) {
+      gives_way_at = now + kGiveWayAfter;
+      continue;
+    }
+    const bool sleeps = runner.mode == PollMode::kEvent || (runner.mode == PollMode::kAdaptive &&
+                                                            runner.heartbeat->Idle(now) >= kSpin());
+    if (sleeps) {
+      Sleep(engine, runner, stopping);
+    } else if (now >= gives_way_at) {
+      sched_yield();
+      gives_way_at = now + kGiveWayAfter;
     }
   }
   runner.heartbeat->Sleeps(absl::InfiniteFuture());

@@ -1,5 +1,5 @@
-// The public client: options, errors of connecting, closing, and that a GET allocates nothing. Over
-// shared memory.
+// The public client: options, errors of connecting, closing, that a GET allocates nothing, and that a
+// wait which spins lets other threads run. Over shared memory.
 
 #include <signal.h>
 
@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
@@ -18,7 +19,14 @@
 namespace {
 // Counted over the whole program; read on one thread.
 uint64_t allocations = 0;
+uint64_t yields = 0;
 }  // namespace
+
+// Replaces that of libc.
+extern "C" int sched_yield() {
+  ++yields;
+  return 0;
+}
 
 void* operator new(size_t bytes) {
   ++allocations;
@@ -74,6 +82,23 @@ TEST_F(ClientApiTest, OptionsOutOfRangeAreRefusedByName) {
               HasSubstr("Options::backoff_first"));
   EXPECT_THAT(refusal([](Options& o) { o.buffer_bytes_max = 1 << 20; }),
               HasSubstr("Options::buffer_bytes_max"));
+}
+
+TEST_F(ClientApiTest, AWaitThatSpinsLetsOtherThreadsRun) {
+  for (const auto& [mode, expected] :
+       {std::pair(WaitMode::kSpin, true), {WaitMode::kAdaptive, true}, {WaitMode::kEvent, false}}) {
+    Options options;
+    options.wait = mode;
+    options.spin = absl::Milliseconds(50);
+    const std::unique_ptr<Client> client = Connect(options);
+    ASSERT_EQ(kill(server_->pid(), SIGSTOP), 0);
+    yields = 0;
+    WriteOptions write;
+    write.deadline = absl::Milliseconds(20);
+    EXPECT_FALSE(client->Put("key", "value", write).ok());
+    ASSERT_EQ(kill(server_->pid(), SIGCONT), 0);
+    EXPECT_EQ(yields > 0, expected) << static_cast<int>(mode);
+  }
 }
 
 TEST_F(ClientApiTest, AddressesThatCannotBeMeantFailAtOnce) {
