@@ -48,7 +48,7 @@ int YieldsOf(PollMode mode, StopBell& bell) {
 }
 
 // A system call each turn would delay requests.
-TEST(RunEnginesTest, APollerThatSpinsWithoutWorkLetsOthersRunOnceInTenMicroseconds) {
+TEST(RunEnginesTest, ASpinningPollerLetsOthersRunEveryTenMicroseconds) {
   StopBell bell;
   const int count = YieldsOf(PollMode::kBusy, bell);
   EXPECT_GE(count, kTurns / 20);
