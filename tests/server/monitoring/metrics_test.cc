@@ -348,10 +348,11 @@ TEST(MetricTableTest, MetricsKeepTheirNamesAndTypes) {
     absl::StrAppend(&present, name, " ", family.type, "\n");
     EXPECT_NE(family.help, "") << name;
   }
-  std::ifstream file("tests/server/metrics.golden");
+  std::ifstream file("tests/server/monitoring/metrics.golden");
   ASSERT_TRUE(file.good());
   const std::string listed(std::istreambuf_iterator<char>(file), {});
-  EXPECT_EQ(listed, present) << "write this into tests/server/metrics.golden:\n" << present;
+  EXPECT_EQ(listed, present) << "write this into tests/server/monitoring/metrics.golden:\n"
+                             << present;
 }
 
 class ExampleFileTest : public testing::TestWithParam<const char*> {};
