@@ -18,7 +18,7 @@ struct ClusterStats {
     std::string server;       // its ID
     bool is_primary = false;  // as the record says
     bool is_in_sync = false;  // likewise; the primary is
-    bool is_known = false;    // etcd has its key: it renews its right
+    bool is_known = false;    // etcd has its key; that of a killed server stays
     bool is_self = false;
     bool is_linked = false;  // messages can be sent to it
   };

@@ -11,10 +11,11 @@ const byId = (id) => document.getElementById(id);
 
 function rateText(rate) {
   if (!Number.isFinite(rate)) return '–';
-  return rate.toLocaleString('en', {maximumSignificantDigits: rate < 100 ? 3 : 21, maximumFractionDigits: 2});
+  return rate < 100 ? String(Number(rate.toPrecision(3))) : Math.round(rate).toLocaleString('en');
 }
 function timeText(ns) {
   if (!Number.isFinite(ns)) return '–';
+  if (ns === 0) return '0 s';
   const [unit, size] = ns < 1e3 ? ['ns', 1] : ns < 1e6 ? ['µs', 1e3] : ns < 1e9 ? ['ms', 1e6] : ['s', 1e9];
   return `${(ns / size).toPrecision(3)} ${unit}`;
 }
@@ -59,7 +60,7 @@ function changesOf(before, now) {
 // --- Charts: two lines at most
 
 const charts = [
-  {id: 'operations', title: 'Operations a second', text: rateText, names: ['requests', 'GETs by READ'],
+  {id: 'operations', title: 'Operations a second', text: rateText, names: ['requests', 'GETs of clients'],
    values: (change) => [change.rate('requests'), change.rate('client_gets')]},
   {id: 'put', title: 'PUTs at the server', text: timeText, names: ['p50', 'p99'], values: (change) => [change.put50, change.put99]},
   {id: 'get', title: 'GETs, as clients report them', text: timeText, names: ['p50', 'p99'], values: (change) => [change.get50, change.get99]},

@@ -68,7 +68,7 @@ StatusSection OfServer(const StatusInput& input) {
       Text("listen", "Serves at", absl::StrJoin(input.listen, ", ")),
       Text("pollers", "Pollers",
            absl::StrCat(reading.pollers.size(), ", --poll=", stats.poll_mode)),
-      Text("cpu", "CPU since the start",
+      Text("cpu", "CPU so far",
            absl::FormatDuration(absl::Trunc(stats.process_cpu, absl::Milliseconds(1)))),
       Text("resident", "Memory of the process", BytesText(reading.process.resident_bytes)),
       Text("files", "Open files",
@@ -82,8 +82,8 @@ StatusSection OfOperations(const StatusInput& input) {
   const Counters& counters = stats.counters;
   const ClientGetCounts& gets = stats.client_gets;
   const Rates rate(input);
-  StatusSection section{
-      "operations", "Operations", "since the start", "a second, since the start", "a second", {}};
+  StatusSection section{"operations",           "Operations",    "so far",
+                        "a second, on average", "a second, now", {}};
   section.rows = {
       rate("puts", "PUTs", counters.puts),
       rate("deletes", "DELETEs", counters.deletes),
@@ -105,7 +105,7 @@ StatusSection OfLatency(const StatusInput& input) {
   const Counters& counters = stats.counters;
   const ClientGetCounts& gets = stats.client_gets;
   const uint64_t all = gets.hits + gets.misses + gets.failures;
-  StatusSection section{"latency", "Times", "since the start", "", "now", {}};
+  StatusSection section{"latency", "Times and READs", "so far", "", "now", {}};
   section.rows = {
       Text("put_p50", "PUT at the server, p50", QuantileText(counters.put_latencies, 0.5)),
       Text("put_p99", "PUT at the server, p99", QuantileText(counters.put_latencies, 0.99)),
@@ -119,7 +119,7 @@ StatusSection OfLatency(const StatusInput& input) {
 StatusSection OfMemory(const StatusInput& input) {
   const index::Table::Stats& table = input.reading.stats.table;
   const Rates rate(input);
-  StatusSection section{"memory", "Memory", "now", "a second, since the start", "a second", {}};
+  StatusSection section{"memory", "Memory", "now", "a second, on average", "a second, now", {}};
   section.rows = {Text("memory_size", "--memory", BytesText(table.region_bytes))};
   for (const MemoryUse& use : MemoryUses(table))
     section.rows.push_back(
@@ -130,45 +130,43 @@ StatusSection OfMemory(const StatusInput& input) {
        Number("keys", "Keys", table.keys),
        Number("keys_inline", "… in the index", table.inline_keys),
        Number("keys_expiring", "… with a time to live", table.expiring_keys),
-       rate("evictions", "Evictions, since the start", table.evictions),
-       rate("expiries", "Expiries, since the start", table.expiries)});
+       rate("evictions", "Evictions so far", table.evictions),
+       rate("expiries", "Expiries so far", table.expiries)});
   return section;
 }
 
 StatusSection OfConnections(const StatusInput& input) {
   const StatsInput& stats = input.reading.stats;
   const Rates rate(input);
-  StatusSection section{
-      "connections", "Connections", "now", "a second, since the start", "a second", {}};
+  StatusSection section{"connections",          "Connections",   "now",
+                        "a second, on average", "a second, now", {}};
   section.rows = {
       Text("connections", "Open",
            absl::StrCat(CountText(stats.connections), " of ", CountText(stats.connections_max))),
       Number("sessions", "Sessions", stats.sessions),
-      rate("connections_accepted", "Accepted, since the start",
-           stats.counters.connections_accepted),
-      rate("connections_rejected", "Rejected, since the start",
-           stats.counters.connections_rejected),
-      rate("authentication_failures", "Authentication failed, since the start",
+      rate("connections_accepted", "Accepted so far", stats.counters.connections_accepted),
+      rate("connections_rejected", "Rejected so far", stats.counters.connections_rejected),
+      rate("authentication_failures", "Failed authentications so far",
            stats.counters.authentication_failures)};
   return section;
 }
 
 StatusSection OfDurability(const StatusInput& input, const DurabilityStats& stats) {
   const Rates rate(input);
-  StatusSection section{
-      "durability", "Durability", "now", "a second, since the start", "a second", {}};
+  StatusSection section{"durability",           "Durability",    "now",
+                        "a second, on average", "a second, now", {}};
   section.rows = {
       Text("durability", "--durability", std::string(stats.mode)),
       Text("log_lag", "Lag of the log", TimeText(absl::ToDoubleNanoseconds(stats.log_lag))),
       Text("log_unsynced", "Written and not synced", BytesText(stats.log_unsynced_bytes)),
-      rate("log_syncs", "Syncs, since the start", stats.log_syncs),
-      rate("log_late_commits", "Commits that waited, since the start", stats.log_late_commits),
+      rate("log_syncs", "Syncs so far", stats.log_syncs),
+      rate("log_late_commits", "Commits that waited so far", stats.log_late_commits),
       Text("log_bytes", "Log", BytesText(stats.log_bytes)),
       Text("disk_free", "Free on the disk", BytesText(stats.disk_free_bytes)),
       Text("disk_needed", "Writes are refused below", BytesText(stats.disk_needed_bytes)),
       Text("disk_full", "Writes", stats.disk_full ? "refused: the disk is full" : "accepted"),
-      rate("checkpoints", "Checkpoints, since the start", stats.checkpoints),
-      rate("checkpoint_failures", "Checkpoints that failed", stats.checkpoint_failures)};
+      rate("checkpoints", "Checkpoints so far", stats.checkpoints),
+      rate("checkpoint_failures", "Checkpoints that failed so far", stats.checkpoint_failures)};
   return section;
 }
 
@@ -185,7 +183,7 @@ std::string MemberText(const ClusterStats::Member& member) {
 
 StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
   const Rates rate(input);
-  StatusSection section{"cluster", "Cluster", "now", "a second, since the start", "a second", {}};
+  StatusSection section{"cluster", "Cluster", "now", "a second, on average", "a second, now", {}};
   const double right_ns = absl::ToDoubleNanoseconds(stats.right_left);
   section.rows = {
       Text("cluster", "Cluster", input.cluster),
@@ -194,9 +192,9 @@ StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
       Text("in_sync", "Servers in sync", absl::StrCat(stats.in_sync, " of ", stats.replicas)),
       Text("right", "May serve for", TimeText(right_ns)),
       Number("links", "Connections to other servers", stats.links),
-      rate("groups", "Groups of changes, since the start", stats.groups),
+      rate("groups", "Groups of changes so far", stats.groups),
       Number("groups_waiting", "Groups that wait for other servers", stats.groups_waiting),
-      Number("promotions", "Times it became the primary", stats.promotions)};
+      Number("promotions", "Promotions so far", stats.promotions)};
   for (size_t i = 0; i < stats.members.size(); ++i) {
     const ClusterStats::Member& member = stats.members[i];
     section.rows.push_back(Text(absl::StrCat("member_", i).c_str(),
@@ -284,7 +282,7 @@ std::string TimeText(double ns) {
   for (const auto& [unit, size] : kUnits) {
     if (ns >= size) return absl::StrFormat("%.3g %s", ns / size, unit);
   }
-  return absl::StrFormat("%.3g ns", ns);
+  return ns == 0 ? "0 s" : absl::StrFormat("%.3g ns", ns);
 }
 
 }  // namespace osprey::server

@@ -128,6 +128,7 @@ TEST(StatusTextTest, NumbersAreShort) {
   EXPECT_EQ(TimeText(12345), "12.3 µs");
   EXPECT_EQ(TimeText(2.5e9), "2.5 s");
   EXPECT_EQ(TimeText(250), "250 ns");
+  EXPECT_EQ(TimeText(0), "0 s");
 }
 
 TEST(MemoryUsesTest, AreAllOfTheMemoryWhateverIsRead) {
