@@ -58,7 +58,10 @@ void GetTrace::Begins(const KeyPlace& key, absl::optional<LeaseTimes> lease) {
   looks_into_cache_ = true;
 }
 
-void GetTrace::BeginsByMessage() { Add("lease", "none: the READs would not count"); }
+void GetTrace::BeginsByMessage() {
+  Add("lease", "none: READs would not count");
+  Asks();
+}
 
 void GetTrace::Landed(const Read& read, const index::Lookup::Step& step,
                       const index::Lookup& lookup) {

@@ -204,7 +204,8 @@ TEST_F(ClusterTest, ATraceShowsTheLeaseOrThatThereIsNone) {
   Store("planet", "saturn");
   std::vector<TraceStep> steps;
   ASSERT_TRUE(Trace("planet", steps).ok());
-  EXPECT_EQ(steps[0].detail, "none: the READs would not count");
+  EXPECT_EQ(steps[0].detail, "none: READs would not count");
+  EXPECT_EQ(steps[1].what, "message");
   EXPECT_THAT(steps.back().detail, testing::EndsWith(", by message"));
   GainLease();
   steps.clear();
