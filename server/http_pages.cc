@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -63,10 +64,10 @@ StatsInput FixedStats(const Config& config) {
   return fixed;
 }
 
-StatusInput FixedStatus(const Config& config) {
+StatusInput FixedStatus(const Config& config, const std::vector<std::string>& uris) {
   StatusInput fixed;
-  for (const rdma::Address& address : config.listen) fixed.listen.push_back(address.ToString());
-  fixed.name = fixed.listen.empty() ? "" : fixed.listen.front();
+  fixed.listen = uris;
+  fixed.name = uris.front();
   if (config.cluster.has_value()) {
     fixed.name = config.cluster->server_id;
     fixed.cluster = config.cluster->etcd.uri.ToString();
@@ -76,8 +77,8 @@ StatusInput FixedStatus(const Config& config) {
 
 }  // namespace
 
-absl::Status OpenMetrics(const Config& config, const Clock& clock,
-                         std::function<absl::Status()> health, Server& server) {
+absl::Status OpenMetrics(const Config& config, const std::vector<std::string>& uris,
+                         const Clock& clock, std::function<absl::Status()> health, Server& server) {
   if (!config.metrics.has_value()) return absl::OkStatus();
   std::function<DurabilityStats()> durability;
   if (server.durability != nullptr)
@@ -88,7 +89,7 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock,
       *server.tables, *server.admission, *server.pollers, server.client_gets, server.heartbeats,
       FixedStats(config), std::move(durability), std::move(cluster));
   const auto answer = [&server, &clock, health = std::move(health),
-                       fixed = FixedStatus(config)](absl::string_view path) {
+                       fixed = FixedStatus(config, uris)](absl::string_view path) {
     if (path == "/metrics") return MetricsPage(ReadServer(server, clock));
     if (path == "/healthz") return HealthPage(health());
     if (const std::optional<HttpPage> file = StatusFile(path); file.has_value()) return *file;

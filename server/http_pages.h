@@ -4,6 +4,8 @@
 #define OSPREY_SERVER_HTTP_PAGES_H_
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/clock.h"
@@ -12,11 +14,11 @@
 
 namespace osprey::server {
 
-// Opens Server::metrics, which answers from then on, if there is --metrics. `health` is called on its
-// thread: not OK with the reason if the server does not work. All arguments outlive it. Errors: as
+// Opens Server::metrics, which answers from then on, if there is --metrics. `uris`: for clients. `health` is called on its
+// thread: not OK with the reason if the server does not work. `config`, `clock` and `server` outlive it. Errors: as
 // HttpServer::Open, with the flag.
-absl::Status OpenMetrics(const Config& config, const Clock& clock,
-                         std::function<absl::Status()> health, Server& server);
+absl::Status OpenMetrics(const Config& config, const std::vector<std::string>& uris,
+                         const Clock& clock, std::function<absl::Status()> health, Server& server);
 
 }  // namespace osprey::server
 

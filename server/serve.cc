@@ -146,7 +146,7 @@ ServeResult ServeAlone(const Config& config, uint64_t incarnation,
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
   if (absl::Status status = OpenMetrics(
-          config, clock, [&] { return CheckHealth(server, clock); }, server);
+          config, *uris, clock, [&] { return CheckHealth(server, clock); }, server);
       !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
   std::vector<Engine*> engines;
@@ -168,12 +168,12 @@ ServeResult ServeInCluster(const Config& config, uint64_t incarnation, Clock& cl
   if (absl::Status status = StartNode(config, incarnation, clock, stop_bell->flag(), server);
       !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
-  if (absl::Status status = OpenMetrics(
-          config, clock, [&] { return CheckHealth(server, clock); }, server);
-      !status.ok())
-    return {ServeExit::kCannotListen, std::move(status)};
   std::vector<std::string> uris;
   for (const rdma::Address& address : config.listen) uris.push_back(address.ToString());
+  if (absl::Status status = OpenMetrics(
+          config, uris, clock, [&] { return CheckHealth(server, clock); }, server);
+      !status.ok())
+    return {ServeExit::kCannotListen, std::move(status)};
   Announce(config, server, uris);
   absl::Status status = RunAsMember(config, incarnation, clock, stop_bell->flag(), server);
   LogEnding(status);
