@@ -269,6 +269,16 @@ absl::StatusOr<absl::Duration> Client::MeasureRead(uint32_t bytes, absl::Duratio
   return Now() - start;
 }
 
+absl::StatusOr<Value> Client::TraceGet(absl::string_view key, std::vector<TraceStep>& steps,
+                                       absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  client::GetTrace trace(client::Now, steps);
+  return impl_->Block<Value>([&](auto done) {
+    return impl_->engine().start().TraceGet(key, trace, *end, std::move(done));
+  });
+}
+
 absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();

@@ -117,6 +117,14 @@ struct Value {
   absl::Duration ttl = absl::InfiniteDuration();
 };
 
+// A step of a traced GET, for people.
+struct TraceStep {
+  absl::Duration at;   // since the GET began
+  std::string what;    // key, lease, cache, READ, landed, checked, pause, message,
+                       // connection; hit, miss, error
+  std::string detail;  // "offset=0x1040 length=256, the key's window", for instance
+};
+
 // The result of an increment: the value, and the version of that write.
 struct Number {
   int64_t value = 0;
@@ -325,6 +333,10 @@ class Client {
   static constexpr uint32_t kMeasureBytesMax = 64 << 10;
   absl::StatusOr<absl::Duration> MeasureRead(uint32_t bytes,
                                              absl::Duration deadline = absl::ZeroDuration());
+  // As Get, and appends its steps to `steps`, also if it fails. It goes the way of StartGet: by READs,
+  // where over shm a Get may be answered by a look at mapped memory.
+  absl::StatusOr<Value> TraceGet(absl::string_view key, std::vector<TraceStep>& steps,
+                                 absl::Duration deadline = absl::ZeroDuration());
   // The server's statistics: lines "name=value".
   absl::StatusOr<std::string> ServerStats(absl::Duration deadline = absl::ZeroDuration());
 

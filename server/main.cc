@@ -47,11 +47,10 @@ DEFINE_string(socket_mode, "0600",
 DEFINE_int64(pollers, 1,
              "threads that serve, 1 to 64. The memory is divided into some four partitions for "
              "each, and a value lies in one [1]");
-DEFINE_string(
-    metrics, "",
-    "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics) and "
-    "health checks (/healthz); without HOST on 127.0.0.1 alone; unauthenticated [none: no "
-    "endpoint]");
+DEFINE_string(metrics, "",
+              "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics), "
+              "health checks (/healthz) and a status page (/); without HOST on 127.0.0.1 alone; "
+              "unauthenticated [none: no endpoint]");
 DEFINE_string(
     data_dir, "",
     "directory that keeps the data across restarts; created if it does not exist; holds "

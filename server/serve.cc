@@ -21,10 +21,9 @@
 #include "server/data.h"
 #include "server/durability/durability.h"
 #include "server/engine/engine.h"
+#include "server/http_pages.h"
 #include "server/log.h"
 #include "server/monitoring/http_server.h"
-#include "server/monitoring/metrics.h"
-#include "server/monitoring/monitor.h"
 #include "server/monitoring/poller_heartbeat.h"
 #include "server/run.h"
 #include "server/server_parts.h"
@@ -61,7 +60,7 @@ absl::Status HandleSignals() {
   return absl::OkStatus();
 }
 
-// --- Metrics ------------------------------------------------------------------------------------
+// --- Health -------------------------------------------------------------------------------------
 
 // A poller whose write waits for other servers does not turn.
 absl::Status CheckPollers(const Server& server, absl::Time now) {
@@ -69,65 +68,9 @@ absl::Status CheckPollers(const Server& server, absl::Time now) {
   return CheckTurning(server.heartbeats, now);
 }
 
-HttpPage Healthz(const Server& server, absl::Time now) {
-  HttpPage page;
-  page.body = "ok\n";
-  const absl::Status status = stop_bell->rung() ? absl::UnavailableError("the server is ending")
-                                                : CheckPollers(server, now);
-  if (status.ok()) return page;
-  page.status = 503;
-  page.body = absl::StrCat(status.message(), "\n");
-  return page;
-}
-
-HttpPage MetricsPage(Server& server, const Clock& clock) {
-  const absl::Time now = clock.Now();
-  MonitorReading reading = server.monitor->Read(now);
-  reading.stats.uptime = now - clock.Started();
-  reading.stats.process_cpu = ProcessCpu();
-  reading.process = ReadProcessFigures();
-  reading.at = absl::Now();
-  HttpPage page;
-  page.content_type = kMetricsContentType;
-  page.body = MetricsText(reading);
-  return page;
-}
-
-static_assert(HttpLimits().connections_max + 8 <= kMetricsDescriptors);
-
-absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& server) {
-  if (!config.metrics.has_value()) return absl::OkStatus();
-  StatsInput fixed;
-  fixed.version = std::string(kVersion);
-  fixed.poll_mode = NameOf(config.poll);
-  fixed.evict_mode = NameOf(config.evict);
-  fixed.connections_max = config.connections_max;
-  std::function<DurabilityStats()> durability;
-  if (server.durability != nullptr)
-    durability = [&durable = *server.durability] { return durable.stats(); };
-  std::function<ClusterStats()> cluster;
-  if (server.node != nullptr) cluster = [&node = *server.node] { return node.stats(); };
-  server.monitor = std::make_unique<Monitor>(
-      *server.tables, *server.admission, *server.pollers, server.client_gets, server.heartbeats,
-      std::move(fixed), std::move(durability), std::move(cluster));
-  const auto answer = [&server, &clock](absl::string_view path) {
-    if (path == "/metrics") return MetricsPage(server, clock);
-    if (path == "/healthz") return Healthz(server, clock.Now());
-    HttpPage page;
-    page.status = 404;
-    page.body = "there are /metrics and /healthz\n";
-    return page;
-  };
-  absl::StatusOr<std::unique_ptr<HttpServer>> door = HttpServer::Open(*config.metrics, answer);
-  if (!door.ok()) {
-    const bool elsewhere = absl::IsUnavailable(door.status());
-    return absl::Status(door.status().code(),
-                        absl::StrCat("cannot serve metrics at ", config.metrics->ToString(), ": ",
-                                     door.status().message(),
-                                     elsewhere ? "; write another address in --metrics" : ""));
-  }
-  server.metrics = *std::move(door);
-  return absl::OkStatus();
+absl::Status CheckHealth(const Server& server, const Clock& clock) {
+  if (stop_bell->rung()) return absl::UnavailableError("the server is ending");
+  return CheckPollers(server, clock.Now());
 }
 
 // Of the first log line.
@@ -202,7 +145,9 @@ ServeResult ServeAlone(const Config& config, uint64_t incarnation,
     return Failed(status);
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
-  if (absl::Status status = OpenMetrics(config, clock, server); !status.ok())
+  if (absl::Status status = OpenMetrics(
+          config, *uris, clock, [&] { return CheckHealth(server, clock); }, server);
+      !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
   std::vector<Engine*> engines;
   for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
@@ -223,10 +168,12 @@ ServeResult ServeInCluster(const Config& config, uint64_t incarnation, Clock& cl
   if (absl::Status status = StartNode(config, incarnation, clock, stop_bell->flag(), server);
       !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
-  if (absl::Status status = OpenMetrics(config, clock, server); !status.ok())
-    return {ServeExit::kCannotListen, std::move(status)};
   std::vector<std::string> uris;
   for (const rdma::Address& address : config.listen) uris.push_back(address.ToString());
+  if (absl::Status status = OpenMetrics(
+          config, uris, clock, [&] { return CheckHealth(server, clock); }, server);
+      !status.ok())
+    return {ServeExit::kCannotListen, std::move(status)};
   Announce(config, server, uris);
   absl::Status status = RunAsMember(config, incarnation, clock, stop_bell->flag(), server);
   LogEnding(status);

@@ -181,7 +181,10 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation,
   options.process_cpu = ProcessCpu;
   options.log = [&](absl::string_view line) { server.client_log.Write(line, clock.Now()); };
   options.pollers = server.pollers.get();
-  if (config.metrics.has_value()) options.client_gets = &server.client_gets;
+  if (config.metrics.has_value()) {
+    options.client_gets = &server.client_gets;
+    options.times_puts = true;
+  }
   if (server.durability != nullptr) {
     Durability* const durability = server.durability.get();
     options.write_log = durability;

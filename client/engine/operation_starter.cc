@@ -73,6 +73,15 @@ absl::Status OperationStarter::Get(absl::string_view key, bool want_value, absl:
   return StartGet(key, want_value, deadline, std::move(done));
 }
 
+absl::Status OperationStarter::TraceGet(absl::string_view key, GetTrace& trace, absl::Time deadline,
+                                        Client::GetCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = operations_.NewGet();
+  get.StartTraced(key, deadline, std::move(done), trace);
+  operations_.Started(get);
+  return absl::OkStatus();
+}
+
 absl::Status OperationStarter::GetInto(absl::string_view key, UserMemory target,
                                        absl::Time deadline, Client::GetIntoCallback done) {
   return StartGet(key, /*want_value=*/true, deadline, std::move(done), std::move(target));

@@ -20,6 +20,7 @@
 #include "client/engine/message_operation.h"
 #include "client/engine/operations.h"
 #include "client/engine/server_link.h"
+#include "client/read/get_trace.h"
 #include "client/read/scans.h"
 
 namespace osprey::client {
@@ -32,6 +33,9 @@ class OperationStarter {
 
   absl::Status Get(absl::string_view key, bool want_value, absl::Time deadline,
                    Client::GetCallback done);
+  // `trace` outlives the operation's end.
+  absl::Status TraceGet(absl::string_view key, GetTrace& trace, absl::Time deadline,
+                        Client::GetCallback done);
   absl::Status Exists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status Ttl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
   // The memory's owner must hold ClientEngine::exposer_link(). operations.h explains what lands there, and

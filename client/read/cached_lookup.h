@@ -94,6 +94,12 @@ class CachedLookup {
   // Its number. REQUIRES: Prepare.
   uint32_t partition() const { return start_.partition->number; }
 
+  // For a trace; the slot of the cache or of a reply, with which the lookup began, or 0.
+  const KeyStart& start() const { return start_; }
+  uint64_t hint() const { return hint_; }
+  // REQUIRES: Begin, BeginWith or BeginAt, and no Drop since.
+  const index::Lookup& lookup() const { return *lookup_; }
+
  private:
   void Open() {
     lookup_.emplace(start_.partition->map, key_, start_.hash, start_.window, options_);

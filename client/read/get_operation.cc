@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
 #include "client/common/server_clock.h"
+#include "client/read/get_trace.h"
 
 namespace osprey::client {
 
@@ -40,7 +41,7 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   StartOperation(key, deadline);
   want_value_ = want_value;
   target_ = std::move(target);
-  measured_bytes_ = 0;
+  special_ = kPlain;
   asks_length_ = false;
   used_clock_ = false;
   begun_at_ = absl::InfinitePast();
@@ -51,43 +52,60 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
 
 void GetOperation::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
   Start("", /*want_value=*/false, deadline, std::move(done));
-  measured_bytes_ = bytes;
+  special_ = bytes;
+}
+
+void GetOperation::StartTraced(absl::string_view key, absl::Time deadline, Client::GetCallback done,
+                               GetTrace& trace) {
+  Start(key, /*want_value=*/true, deadline, std::move(done));
+  special_ = kTraced;
+  trace_ = &trace;
 }
 
 void GetOperation::Prepare(PartitionMaps& maps) {
   assert(state_ == State::kNew);
-  if (measured_bytes_ != 0) return;
+  if (is_measure()) return;
   lookup_->Prepare(KeyStart(maps, key()), key(), ReadOptions(/*present_version=*/0));
 }
 
 void GetOperation::Prefetch() const {
-  if (measured_bytes_ == 0) lookup_->Prefetch();
+  if (!is_measure()) lookup_->Prefetch();
 }
 
 void GetOperation::Begin(uint64_t read_bytes_max) {
   assert(state_ == State::kNew);
-  if (measured_bytes_ != 0) {
-    step_read_.span = {0, measured_bytes_};
-    step_read_.landed = 0;
-    state_ = State::kToRead;
-    return;
-  }
+  if (special_ != kPlain && BeginSpecial()) return;
   read_bytes_max_ = read_bytes_max;
   lookup_begun_ = lease_.Begun();
   named_version_ = 0;
   Follow(lookup_->Begin());
 }
 
+// True: it is no GET, and has begun.
+[[gnu::cold, gnu::noinline]] bool GetOperation::BeginSpecial() {
+  if (is_measure()) {
+    step_read_.span = {0, special_};
+    step_read_.landed = 0;
+    state_ = State::kToRead;
+    return true;
+  }
+  absl::optional<GetTrace::LeaseTimes> lease;
+  if (lease_.in_cluster()) lease = lease_.times();
+  trace_->Begins({lookup_->start().hash.bits, lookup_->partition(), lookup_->offset()}, lease);
+  return false;
+}
+
 void GetOperation::BeginByMessage(uint64_t read_bytes_max) {
-  assert(state_ == State::kNew && measured_bytes_ == 0);
+  assert(state_ == State::kNew && !is_measure());
   read_bytes_max_ = read_bytes_max;
   ++counters_.unleased_gets;
+  if (special_ == kTraced) trace_->BeginsByMessage();
   AskServer();
 }
 
 void GetOperation::TakeOver(std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
                             uint64_t read_bytes_max, absl::Time begun) {
-  assert(state_ == State::kNew && measured_bytes_ == 0);
+  assert(state_ == State::kNew && special_ == kPlain);
   std::swap(lookup_, lookup);
   lookup_begun_ = begun;
   named_version_ = 0;
@@ -106,9 +124,30 @@ index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
 
 void GetOperation::Landed(TimeSince time_since) {
   assert(state_ == State::kReading && step_read_.landed == step_read_.span.length);
-  if (measured_bytes_ != 0) return Answer(Value());
+  if (special_ != kPlain) return LandedSpecial(time_since);
   Follow(lookup_->Resume({step_read_.buffer.data(), step_read_.span.length},
                          [&] { return time_since(step_read_.posted_at); }));
+}
+
+[[gnu::cold, gnu::noinline]] void GetOperation::LandedSpecial(TimeSince time_since) {
+  if (is_measure()) return Answer(Value());
+  const GetTrace::Read read = {step_read_.span,      lookup_->lookup().Reading(),
+                               step_read_.posted_at, trace_->Now(),
+                               lookup_->hint(),      lookup_->lookup().counters()};
+  const CachedLookup::Step step =
+      lookup_->Resume({step_read_.buffer.data(), step_read_.span.length},
+                      [&] { return time_since(step_read_.posted_at); });
+  trace_->Landed(read, step, lookup_->lookup());
+  FollowTraced(step);
+}
+
+// As Follow; the trace gets what it leads to, but for the end (Count).
+void GetOperation::FollowTraced(const index::Lookup::Step& step) {
+  const uint64_t uncovered = counters_.uncovered_reads;
+  Follow(step);
+  if (counters_.uncovered_reads != uncovered) trace_->Uncovered();
+  if (state_ == State::kPaused) trace_->Pauses(pause_.attempt, pause_.asks);
+  if (state_ == State::kToAsk) trace_->Asks();
 }
 
 void GetOperation::BeginFetch(const index::Lookup::Step& step) {
@@ -139,7 +178,10 @@ void GetOperation::TakePiece(rdma::Bytes piece) {
 
 void GetOperation::Fetched() {
   assert(state_ == State::kFetching && fetch_.taken == fetch_.length && fetch_.count == 0);
-  Follow(lookup_->FinishValue());
+  if (special_ == kPlain) return Follow(lookup_->FinishValue());
+  const CachedLookup::Step step = lookup_->FinishValue();
+  trace_->Fetched(fetch_.length, step);
+  FollowTraced(step);
 }
 
 void GetOperation::Follow(const index::Lookup::Step& step) {
@@ -254,6 +296,7 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
 
 void GetOperation::Restart() {
   assert(state_ != State::kDone);
+  if (special_ == kTraced) trace_->Restarts();
   lookup_->Drop();
   state_ = State::kNew;
 }
@@ -270,7 +313,10 @@ void GetOperation::End(absl::StatusOr<Value> answer, bool is_answered) {
 }
 
 void GetOperation::Count() {
-  if (measured_bytes_ != 0) return;
+  if (special_ != kPlain) {
+    if (is_measure()) return;
+    trace_->Ends(answer_, /*by_message=*/times_asked_ > 0);
+  }
   ++counters_.gets;
   if (answer_.ok()) ++counters_.hits;
   if (absl::IsNotFound(answer_.status())) ++counters_.misses;

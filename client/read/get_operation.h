@@ -44,6 +44,8 @@
 
 namespace osprey::client {
 
+class GetTrace;
+
 class GetOperation final : public Operation {
  public:
   enum class State { kNew, kToRead, kReading, kFetching, kPaused, kToAsk, kAsking, kDone };
@@ -62,7 +64,10 @@ class GetOperation final : public Operation {
              UserMemory target = {});
   // kDone -> `kNew`, without a key: one READ of the region's first `bytes`, which are not examined.
   void StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
-  bool is_measure() const { return measured_bytes_ != 0; }
+  bool is_measure() const { return special_ != kPlain && special_ != kTraced; }
+  // As Start of a GET with its value, whose steps go to `trace`. It outlives the operation's end.
+  void StartTraced(absl::string_view key, absl::Time deadline, Client::GetCallback done,
+                   GetTrace& trace);
   // After Start: this GET is timed, from `now` on.
   void TakeTime(absl::Time now) { begun_at_ = now; }
   // The start of the timing. InfinitePast: it is not timed.
@@ -146,6 +151,10 @@ class GetOperation final : public Operation {
   Pause& pause() { return pause_; }
 
  private:
+  static constexpr uint32_t kPlain = 0;
+  static constexpr uint32_t kTraced = UINT32_MAX;
+  static_assert(kTraced > Client::kMeasureBytesMax);
+
   index::LookupOptions ReadOptions(uint64_t present_version) const;
   void Follow(const index::Lookup::Step& step);
   bool Counts(const index::Lookup::Step& step);
@@ -155,6 +164,9 @@ class GetOperation final : public Operation {
   void Answer(absl::StatusOr<Value> answer) { End(std::move(answer), /*is_answered=*/true); }
   void End(absl::StatusOr<Value> answer, bool is_answered);
   void Count();
+  bool BeginSpecial();
+  void LandedSpecial(TimeSince time_since);
+  void FollowTraced(const index::Lookup::Step& step);
 
   Counters& counters_;
   ReadLease& lease_;
@@ -166,7 +178,10 @@ class GetOperation final : public Operation {
   bool head_counts_ = false;
   State state_ = State::kDone;
   bool want_value_ = true;
-  uint32_t measured_bytes_ = 0;  // 0: a GET
+  // kPlain: a GET; kTraced: one with a trace; else the length of a READ that is measured. One number,
+  // so that a plain GET looks at one.
+  uint32_t special_ = kPlain;
+  GetTrace* trace_ = nullptr;  // kTraced
   // The value seemed too long for the target: ask the server for its length.
   bool asks_length_ = false;
   Pause pause_;

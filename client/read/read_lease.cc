@@ -16,6 +16,11 @@ void ReadLease::OnLost() {
   in_cluster_ = renews_ = is_reading_ = false;
 }
 
+GetTrace::LeaseTimes ReadLease::times() const {
+  const absl::Time now = clock_();
+  return {now - posted_at_, lease_.until() - now};
+}
+
 bool ReadLease::IsCovered(uint32_t partition, absl::Time begun) {
   if (!is_now_) {
     ReadClock();

@@ -30,6 +30,7 @@
 #include "client/client.h"
 #include "client/common/buffer_pool.h"
 #include "client/lease/reader_lease.h"
+#include "client/read/get_trace.h"
 #include "client/read/reads_in_flight.h"
 
 namespace osprey::client {
@@ -68,6 +69,8 @@ class ReadLease {
   }
 
   bool in_cluster() const { return in_cluster_; }
+  // Now. REQUIRES: in_cluster().
+  GetTrace::LeaseTimes times() const;
   // In each turn, before other READs are posted: if Begin was called since the last READ of the
   // record, reads the clock, and then as PostRead. REQUIRES: in_cluster().
   void Advance(const ReadSource& source, absl::Time now) {

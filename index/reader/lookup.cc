@@ -33,6 +33,28 @@ Lookup::Step Lookup::Resume(ByteSpan bytes, TimeOfRead time) {
   return step;
 }
 
+absl::string_view Lookup::Reading() const {
+  switch (state_) {
+    case State::kDone:
+      return "";
+    case State::kHint:
+      return "the item at a known location";
+    case State::kWindow:
+      return "the key's window";
+    case State::kItem:
+      return "an item of the key's fingerprint";
+    case State::kChainLine:
+      return "an overflow line";
+    case State::kConfirmChainLine:
+      return "an overflow line again, to confirm that the key is absent";
+    case State::kConfirmWindow:
+      return "the window again, to confirm that the key is absent";
+    case State::kRefresh:
+      return "the directory, which has changed";
+  }
+  return "";
+}
+
 Lookup::Step Lookup::Take(ByteSpan bytes) {
   switch (state_) {
     case State::kHint:

@@ -141,6 +141,8 @@ class Lookup {
   uint64_t AccessOf(const Step& hit) const;
 
   const LookupCounters& counters() const { return counters_; }
+  // What the READ under way is of, for people; empty: there is none.
+  absl::string_view Reading() const;
 
  private:
   Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash, const LookupOptions& options)

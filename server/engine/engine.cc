@@ -67,6 +67,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.key = options.key;
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
+  shared_.times_puts = options.times_puts;
   shared_.write_log = options.write_log;
   shared_.may_answer = options.may_answer;
   access_.set_log(options.write_log);
@@ -348,6 +349,7 @@ void Engine::Enlist(Connection& connection) {
 
 void Engine::ExecuteBatched(absl::Time now) {
   if (partition_batch_.empty()) return;
+  const uint64_t puts_before = counters_.puts;
   if (synced_batch_.has_value()) {
     sync_group_.BeginRound();
     if (absl::Status status = synced_batch_->Execute(now); !status.ok() && failure_.ok())
@@ -361,6 +363,9 @@ void Engine::ExecuteBatched(absl::Time now) {
     if (connection->needs_timer()) Touched(*connection);
   }
   partition_batch_.Clear();
+  const uint64_t puts = counters_.puts - puts_before;
+  // From the start of the turn that received them.
+  if (options_.times_puts && puts > 0) counters_.AddPuts(puts, tables_.ServerTime() - now);
 }
 
 // The partitions whose timers belong to this engine.

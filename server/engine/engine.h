@@ -122,6 +122,9 @@ struct EngineOptions {
   // Sums clients' reports of their GETs. Shared by all engines of a server, and must outlive them.
   // Null: clients send no reports.
   ClientGets* client_gets = nullptr;
+  // Counts answered PUTs by their time at the server (Counters::put_latencies), for one more look at
+  // the clock in each turn with PUTs.
+  bool times_puts = false;
   // The log of the tables' changes. Shared by all engines of a server, and must outlive them. Null:
   // the server holds its data in memory only.
   WriteLog* write_log = nullptr;

@@ -76,8 +76,8 @@ absl::StatusOr<UniqueFd> ListenAt(HttpAddress& address) {
 
 std::string TextOf(const HttpPage& page, bool is_head) {
   return absl::StrCat("HTTP/1.1 ", page.status, " ", HttpReason(page.status),
-                      "\r\nContent-Type: ", page.content_type,
-                      "\r\nContent-Length: ", page.body.size(), "\r\nConnection: close\r\n",
+                      "\r\nContent-Type: ", page.content_type, "\r\n", page.headers,
+                      "Content-Length: ", page.body.size(), "\r\nConnection: close\r\n",
                       page.status == 405 ? "Allow: GET, HEAD\r\n" : "", "\r\n",
                       is_head ? "" : page.body);
 }

@@ -31,6 +31,7 @@ namespace osprey::server {
 struct HttpPage {
   int status = 200;  // 200, 404, 503
   std::string content_type = "text/plain; charset=utf-8";
+  std::string headers;  // more of them: lines that end in CR LF
   std::string body;
 };
 

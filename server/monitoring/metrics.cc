@@ -1,6 +1,7 @@
 #include "server/monitoring/metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -86,24 +87,35 @@ void AddServer(Families& families, const StatsInput& stats) {
       .metric.push_back(std::move(info));
 }
 
-// A sample of the GETs that osprey_client_gets_total counts.
-void AddClientLatencies(Families& families, const ClientGetCounts& gets) {
+using Latencies = std::array<uint64_t, rdma::kLatencyBuckets>;
+
+void AddHistogram(Families& families, const char* name, const char* help,
+                  const Latencies& latencies, uint64_t sum_ns) {
   constexpr double kNsPerSecond = 1e9;
   ClientMetric metric;
   prometheus::ClientMetric::Histogram& histogram = metric.histogram;
-  for (size_t i = 0; i < gets.latencies.size(); ++i) {
-    histogram.sample_count += gets.latencies[i];
-    const bool is_last = i + 1 == gets.latencies.size();
+  for (size_t i = 0; i < latencies.size(); ++i) {
+    histogram.sample_count += latencies[i];
+    const bool is_last = i + 1 == latencies.size();
     histogram.bucket.push_back(
         {histogram.sample_count,
          is_last ? std::numeric_limits<double>::infinity()
                  : static_cast<double>(rdma::LatencyBucketMaxNs(i)) / kNsPerSecond});
   }
-  histogram.sample_sum = static_cast<double>(gets.latency_ns) / kNsPerSecond;
-  FamilyOf(families, "client_get_latency_seconds",
-           "How long clients' GETs lasted, as they report it: one in 64, at random.",
-           MetricType::Histogram)
-      .metric.push_back(std::move(metric));
+  histogram.sample_sum = static_cast<double>(sum_ns) / kNsPerSecond;
+  FamilyOf(families, name, help, MetricType::Histogram).metric.push_back(std::move(metric));
+}
+
+void AddLatencies(Families& families, const StatsInput& stats) {
+  const ClientGetCounts& gets = stats.client_gets;
+  AddHistogram(families, "client_get_latency_seconds",
+               "How long clients' GETs lasted, as they report it: one in 64, at random.",
+               gets.latencies, gets.latency_ns);
+  const Counters& counters = stats.counters;
+  AddHistogram(families, "put_latency_seconds",
+               "How long answered PUTs took at the server: from the turn that received them, with "
+               "the disk or the cluster that they waited for.",
+               counters.put_latencies, counters.put_latency_ns);
 }
 
 // The serializer prints 17 digits of each bound: 8.192e-06 becomes 8.192000000000001e-06.
@@ -161,7 +173,7 @@ std::string MetricsText(const MonitorReading& reading) {
         row.ratio != nullptr ? row.ratio(reading.stats, row.index)
                              : static_cast<double>(row.count(reading.stats, row.index)));
   }
-  AddClientLatencies(families, reading.stats.client_gets);
+  AddLatencies(families, reading.stats);
   AddPollers(families, reading.pollers);
   return WithShortBounds(prometheus::TextSerializer().Serialize(families));
 }

@@ -7,12 +7,13 @@
 namespace osprey::server {
 
 Rendezvous::Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,
-                       uint64_t number)
+                       uint64_t number, absl::Time received)
     : tables_(tables),
       body_(request.body),
       key_(request.key.data(), request.key.size()),
       sequence_(sequence),
-      number_(number) {
+      number_(number),
+      received_(received) {
   assert(body_.rendezvous == 1 && body_.value_length > 0);
   assert(number != 0 && number >> (64 - kCookieBits) == 0);
 }

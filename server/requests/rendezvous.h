@@ -52,7 +52,7 @@ class Rendezvous {
   // Reserves no memory yet. `number` (not 0, below 2^56) distinguishes its READs from others on the
   // connection. REQUIRES: request.body.rendezvous; `tables` outlives this.
   Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,
-             uint64_t number);
+             uint64_t number, absl::Time received);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -88,6 +88,7 @@ class Rendezvous {
 
   uint64_t sequence() const { return sequence_; }
   uint64_t number() const { return number_; }
+  absl::Time received() const { return received_; }
   uint64_t value_length() const { return body_.value_length; }
   bool reading() const { return reading_ > 0; }
   // All bytes are there, or the log takes no more of them and no READ is in flight.
@@ -109,6 +110,7 @@ class Rendezvous {
   const std::string key_;
   const uint64_t sequence_;
   const uint64_t number_;
+  const absl::Time received_;
   TableSpace space_;
   RoomAwaited room_awaited_;
   uint64_t piece_bytes_ = 0;

@@ -4,6 +4,8 @@
 #define OSPREY_SERVER_STATS_CLUSTER_STATS_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -11,6 +13,16 @@ namespace osprey::server {
 
 // Up to some 10 ms old. Counts are since the server started.
 struct ClusterStats {
+  // A server that etcd or the record names.
+  struct Member {
+    std::string server;       // its ID
+    bool is_primary = false;  // as the record says
+    bool is_in_sync = false;  // likewise; the primary is
+    bool is_known = false;    // etcd has its key; that of a killed server stays
+    bool is_self = false;
+    bool is_linked = false;  // messages can be sent to it
+  };
+
   bool is_primary = false;      // it serves, as long as it has its right
   uint64_t term = 0;            // of the record that was read last; 0: none
   uint64_t in_sync = 0;         // servers that the record names, the primary included
@@ -20,6 +32,7 @@ struct ClusterStats {
   uint64_t promotions = 0;      // of this server
   uint64_t groups = 0;          // of changes, that it has decided as a primary
   uint64_t groups_waiting = 0;  // of these: not on all servers in sync yet
+  std::vector<Member> members;  // by ID
 };
 
 }  // namespace osprey::server

@@ -1,5 +1,7 @@
 #include "server/stats/stats.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -45,6 +47,12 @@ absl::string_view NameOf(CloseReason reason) {
       return "not_serving";
   }
   return "unknown";
+}
+
+void Counters::AddPuts(uint64_t count, absl::Duration time) {
+  const auto ns = static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Nanoseconds(time), 0));
+  put_latencies[rdma::LatencyBucketOf(ns)] += count;
+  put_latency_ns += count * ns;
 }
 
 std::string StatsText(const StatsInput& input) {

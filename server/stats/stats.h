@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/writer/table.h"
+#include "rdma/wire/wire.h"
 #include "server/stats/admission.h"
 #include "server/stats/client_gets.h"
 #include "server/stats/cluster_stats.h"
@@ -46,7 +47,7 @@ struct Counters {
   uint64_t gets = 0;  // GETs by message, when READs did not succeed. The server does not see READs
   uint64_t increments = 0;
   uint64_t appends = 0;
-  uint64_t flushes = 0;  // parts of them
+  uint64_t flushes = 0;
   uint64_t expires = 0;
   uint64_t touches = 0;
   uint64_t pings = 0;
@@ -84,6 +85,13 @@ struct Counters {
   uint64_t sessions_refused = 0;  // unknown here: the client got a new one
 
   std::array<uint64_t, kStatusCodes> answers = {};  // by absl::StatusCode
+
+  // Answered PUTs by their time at the server, if it is measured (EngineOptions::times_puts).
+  std::array<uint64_t, rdma::kLatencyBuckets> put_latencies = {};
+  uint64_t put_latency_ns = 0;  // sum over them
+
+  // `count` PUTs took `time` each. A negative time counts as none.
+  void AddPuts(uint64_t count, absl::Duration time);
 
   uint64_t writes() const { return puts + increments + appends; }
 };

@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/engine/engine.h"
+#include "client/read/get_trace.h"
 #include "gtest/gtest.h"
 #include "tests/client/scripted_server.h"
 #include "tests/support/fake_transport.h"
@@ -133,6 +135,16 @@ class ClientEngineTest : public ::testing::Test {
     Outcome<Value> outcome;
     if (absl::Status status = StartGet(key, outcome, deadline); !status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, deadline + absl::Seconds(1)));
+    return *outcome.value;
+  }
+  // A traced GET; its steps are behind those of `steps`.
+  absl::StatusOr<Value> Trace(absl::string_view key, std::vector<TraceStep>& steps) {
+    client::GetTrace trace([this] { return now_; }, steps);
+    Outcome<Value> outcome;
+    absl::Status status =
+        engine_->start().TraceGet(key, trace, now_ + absl::Seconds(1), outcome.Callback());
+    if (!status.ok()) return status;
+    EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
   }
   absl::StatusOr<uint64_t> Put(absl::string_view key, absl::string_view value,

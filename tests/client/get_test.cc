@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/client_engine_fixture.h"
@@ -13,7 +15,11 @@
 namespace osprey {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 class ClientGetTest : public ClientEngineTest {
  protected:
@@ -138,6 +144,81 @@ TEST_F(ClientGetTest, AMeasuredReadEndsAtItsDeadlineOrGoesOnWithTheNextConnectio
   StartServer(2);
   ASSERT_TRUE(RunUntil([&] { return measure.done(); }, absl::Seconds(6)));
   EXPECT_TRUE(measure.status().ok()) << measure.status();
+}
+
+// --- Traces
+
+// "key, lease, cache, READ, landed".
+std::string StepsOf(const std::vector<TraceStep>& steps) {
+  return absl::StrJoin(steps, ", ", [](std::string* out, const TraceStep& step) {
+    absl::StrAppend(out, step.what);
+  });
+}
+
+// The details of the steps of that kind, from the first on.
+std::vector<std::string> DetailsOf(const std::vector<TraceStep>& steps, const char* what) {
+  std::vector<std::string> details;
+  for (const TraceStep& step : steps) {
+    if (step.what == what) details.push_back(step.detail);
+  }
+  return details;
+}
+
+TEST_F(ClientGetTest, ATraceHasEachStepOfAGet) {
+  const uint64_t version = Store("planet", std::string(500, 's'));
+  std::vector<TraceStep> steps;
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_EQ(StepsOf(steps), "key, lease, cache, READ, landed, checked, READ, landed, checked, hit");
+  EXPECT_THAT(DetailsOf(steps, "cache"), ElementsAre("no location"));
+  EXPECT_THAT(DetailsOf(steps, "READ"),
+              ElementsAre(MatchesRegex("offset=0x[0-9a-f]+ length=256, the key's window"),
+                          MatchesRegex("offset=0x[0-9a-f]+ length=[0-9]+, an item of .*")));
+  EXPECT_THAT(DetailsOf(steps, "checked"),
+              ElementsAre("checksum is right; next: an item of the key's fingerprint",
+                          "checksum and key are right"));
+  EXPECT_THAT(DetailsOf(steps, "hit"), ElementsAre(absl::StrCat("500 bytes, version ", version)));
+  for (size_t i = 1; i < steps.size(); ++i) EXPECT_GE(steps[i].at, steps[i - 1].at) << i;
+  EXPECT_GE(steps.back().at, absl::Microseconds(200)) << "each READ takes a step of 100 us";
+  // It is a GET like others.
+  EXPECT_EQ(engine_->counters().gets, 1u);
+  EXPECT_EQ(engine_->counters().hits, 1u);
+  EXPECT_EQ(reads(), 2u);
+  const std::string item = DetailsOf(steps, "READ")[1].substr(0, 12);
+  steps.clear();
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_EQ(StepsOf(steps), "key, lease, cache, READ, landed, checked, hit");
+  EXPECT_THAT(DetailsOf(steps, "cache")[0], HasSubstr(item));
+  EXPECT_THAT(DetailsOf(steps, "READ")[0], AllOf(HasSubstr(item), HasSubstr("known location")));
+}
+
+TEST_F(ClientGetTest, ATraceEndsWithTheResultWhateverItIs) {
+  std::vector<TraceStep> steps;
+  EXPECT_TRUE(absl::IsNotFound(Trace("planet", steps).status()));
+  EXPECT_EQ(StepsOf(steps), "key, lease, cache, READ, landed, checked, miss");
+  Store("planet", std::string(300000, 's'));
+  steps.clear();
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_EQ(steps[steps.size() - 2].detail, "the value, 300000 bytes: checksum and key are right");
+  network_.HoldReads(id(), true);
+  steps.clear();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Trace("planet", steps).status()));
+  EXPECT_EQ(StepsOf(steps), "key, lease, error");
+  network_.HoldReads(id(), false);
+  // The next GET of the operation that was traced is none.
+  EXPECT_TRUE(Get("planet").ok());
+  EXPECT_EQ(StepsOf(steps), "key, lease, error");
+}
+
+TEST_F(ClientGetTest, ATraceShowsALostConnection) {
+  Store("planet", "saturn");
+  network_.before_reads = [&](rdma::ConnectionId reader) {
+    network_.before_reads = nullptr;
+    network_.Break(reader);
+  };
+  std::vector<TraceStep> steps;
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_EQ(StepsOf(steps),
+            "key, lease, connection, key, lease, cache, READ, landed, checked, hit");
 }
 
 // --- Deadlines (R4, R5)
@@ -295,6 +376,12 @@ TEST_F(ClientTornGetTest, AsksTheServerWhenItIsTornAllTheTime) {
   EXPECT_THAT(value->bytes, HasSubstr("saturn"));
   EXPECT_EQ(engine_->counters().rpc_gets, 1u);
   EXPECT_EQ(server_->requests.size(), 1u);
+  std::vector<TraceStep> steps;
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_THAT(StepsOf(steps), HasSubstr("READ, landed, checked, pause, READ"));
+  EXPECT_THAT(StepsOf(steps), EndsWith("checked, message, hit"));
+  EXPECT_THAT(DetailsOf(steps, "checked")[0], HasSubstr("torn by a write"));
+  EXPECT_THAT(steps.back().detail, EndsWith(", by message"));
 }
 
 TEST_F(ClientTornGetTest, ALongValueIsReadWhereTheServersReplySays) {

@@ -199,6 +199,20 @@ TEST_F(ClusterTest, BeatsLetGetsBeReadAgain) {
   EXPECT_LE(counters().lease_reads - before.lease_reads, 30u) << "of 1 s";
 }
 
+TEST_F(ClusterTest, ATraceShowsTheLeaseOrThatThereIsNone) {
+  Start();
+  Store("planet", "saturn");
+  std::vector<TraceStep> steps;
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_EQ(steps[0].detail, "none: READs would not count");
+  EXPECT_EQ(steps[1].what, "message");
+  EXPECT_THAT(steps.back().detail, testing::EndsWith(", by message"));
+  GainLease();
+  steps.clear();
+  ASSERT_TRUE(Trace("planet", steps).ok());
+  EXPECT_THAT(steps[1].detail, testing::MatchesRegex("age=[0-9.]+[um]s ends_in=[0-9.]+ms"));
+}
+
 TEST_F(ClusterTest, OutsideAClusterNothingIsAsked) {
   Start();
   CloseEngine();

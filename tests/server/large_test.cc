@@ -32,6 +32,25 @@ TEST(ServerRendezvousTest, ARendezvousFetchesTheValueInPieces) {
   EXPECT_EQ(server.counters().rendezvous_bytes, value.size());
 }
 
+TEST(ServerRendezvousTest, ItsTimeCountsFromTheTurnThatReceivedIt) {
+  HarnessOptions options;
+  options.times_puts = true;
+  ServerHarness server(options);
+  server.set_clock([&] { return server.now() + absl::Microseconds(7); });
+  RawClient client(server);
+  client.Establish();
+  server.network().HoldReads(server.network().Peer(client.id()), true);
+  client.Send(client.RendezvousFrame(1, "key", Large(50000)));
+  server.Settle();
+  EXPECT_EQ(server.counters().put_latency_ns, 0u);
+  server.Advance(absl::Milliseconds(100));
+  server.network().HoldReads(server.network().Peer(client.id()), false);
+  server.Settle();
+  ASSERT_EQ(client.replies(), 1u);
+  EXPECT_EQ(server.counters().put_latency_ns, 100'007'000u);
+  EXPECT_EQ(server.counters().put_latencies[rdma::LatencyBucketOf(100'007'000)], 1u);
+}
+
 TEST(ServerRendezvousTest, AValueThatChangedUnderItsHashIsNotWritten) {
   ServerHarness server;
   RawClient client(server);

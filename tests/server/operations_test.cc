@@ -503,6 +503,32 @@ TEST(ServerReasonTest, FullChainHasItsOwnReason) {
   EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "another", "v")).code, StatusCode::kOk);
 }
 
+TEST(ServerPutTimeTest, PutsOfATurnTakeUntilTheirAnswers) {
+  HarnessOptions options;
+  options.times_puts = true;
+  ServerHarness server(options);
+  server.set_clock([&] { return server.now() + absl::Microseconds(5); });
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.PutFrame(1, "key", "value")).code, StatusCode::kOk);
+  client.Send(client.BatchFrame({client.PutFrame(2, "a", "value"), client.DeleteFrame(3, "key"),
+                                 client.PutIfFrame(4, "a", "x", WireCondition::kAbsent, 0)}));
+  server.Settle();
+  ASSERT_EQ(client.replies(), 3u);
+  EXPECT_EQ(server.counters().put_latency_ns, 3 * 5000u);
+  EXPECT_EQ(server.counters().put_latencies[rdma::LatencyBucketOf(5000)], 3u);
+}
+
+TEST(ServerPutTimeTest, PutsAreNotTimedUnlessAsked) {
+  ServerHarness server;
+  server.set_clock([&] { return server.now() + absl::Microseconds(5); });
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.PutFrame(1, "key", "value")).code, StatusCode::kOk);
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(2, "key", Large(50000))).code, StatusCode::kOk);
+  EXPECT_EQ(server.counters().put_latency_ns, 0u);
+}
+
 TEST(ServerReasonTest, ExhaustedVersionsHaveTheirOwnReason) {
   HarnessOptions options;
   options.cas_version = index::kCasVersionMax - 10;

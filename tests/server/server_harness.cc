@@ -74,6 +74,7 @@ void ServerHarness::BeginEngines() {
   engine_options.connections_max = options.connections_max;
   engine_options.key = options.key;
   engine_options.client_gets = options.client_gets;
+  engine_options.times_puts = options.times_puts;
   engine_options.data_id = options.data_id;
   engine_options.write_log = options.write_log;
   engine_options.group_clock = options.group_clock;

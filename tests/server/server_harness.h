@@ -60,6 +60,7 @@ struct HarnessOptions {
   uint32_t pollers = 1;
   bool two_ports = false;             // of each poller
   ClientGets* client_gets = nullptr;  // requests reports from clients
+  bool times_puts = false;            // as EngineOptions
   uint64_t data_id = 0;
   WriteLog* write_log = nullptr;            // of a server with a data directory …
   std::function<absl::Time()> group_clock;  // … that lets requests share syncs (EngineOptions)

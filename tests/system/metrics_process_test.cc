@@ -154,6 +154,30 @@ TEST_F(MetricsProcessTest, CountWhatWasDone) {
   EXPECT_EQ(AwaitHealth(200), "ok\n");
 }
 
+TEST_F(MetricsProcessTest, TheStatusPageAndItsJsonSayWhatWasDone) {
+  Start();
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Put(absl::StrCat("key", i), "value").ok());
+  (void)AwaitRequests(20);
+  const absl::StatusOr<HttpAnswer> page = GetHttp(server_->MetricsPort(), "/");
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->status, 200);
+  EXPECT_THAT(page->head, HasSubstr("\r\nContent-Security-Policy: default-src 'none'"));
+  EXPECT_THAT(page->body, HasSubstr(absl::StrCat("<h1 id=\"title\">Osprey ", server_->uri())));
+  EXPECT_THAT(page->body, HasSubstr("<th scope=\"row\">PUTs</th><td>20</td>"));
+  EXPECT_THAT(page->body, HasSubstr("<th scope=\"row\">Keys</th><td>20</td>"));
+  const absl::StatusOr<HttpAnswer> state = GetHttp(server_->MetricsPort(), "/status.json");
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(state->head, HasSubstr("Content-Type: application/json"));
+  EXPECT_THAT(state->body, HasSubstr("\"puts\":20,"));
+  // Each PUT has its time.
+  EXPECT_EQ(AwaitRequests(20).Of("osprey_put_latency_seconds_count"), 20);
+  for (const char* path : {"/status.js", "/status.css"})
+    EXPECT_EQ(GetHttp(server_->MetricsPort(), path)->status, 200) << path;
+  EXPECT_EQ(GetHttp(server_->MetricsPort(), "/status.html")->status, 404);
+}
+
 // Cases that need a full table, time, another key, or one connection too many.
 TEST_F(MetricsProcessTest, MetricsCountEvictionsAndRefusedConnections) {
   if (InLab()) GTEST_SKIP() << "it is the same over every transport, and takes long there";

@@ -73,6 +73,8 @@ TEST_F(KvcliTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong) {
   ExpectUsageError(Kvcli({"del", "a", "b", "--if-version=7"}), "one key");
   ExpectUsageError(Kvcli({"get", "a", "--prefix=x"}), "--prefix");
   ExpectUsageError(Kvcli({"get", ""}), "key");
+  ExpectUsageError(Kvcli({"trace", "get"}), "trace get KEY");
+  ExpectUsageError(Kvcli({"trace", "put", "a"}), "trace get KEY");
   ExpectUsageError(Kvcli({"get", "a", "-r", "0"}), "-r 0");
   ExpectUsageError(Kvcli({"put", "a", "-", "-r", "2"}), "only once");
   ExpectUsageError(Kvcli({"get", "a", "-i", "soon"}), "soon");
@@ -274,6 +276,7 @@ TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
       {{"append", "log", "one"}, "version"},
       {{"expire", "planet", "60"}, "version"},
       {{"ttl", "planet"}, "ttl"},
+      {{"trace", "get", "planet"}, "steps"},
       {{"persist", "planet"}, "version"},
       {{"touch", "planet"}, "version"},
       {{"mput", "moon", "titan", "sun", "sol"}, "results"},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
@@ -330,6 +331,31 @@ TEST_F(KvcliTest, JsonHasWhatAnOperationCost) {
   const Json put = Json::parse(Kvcli({"put", "cost", "y", "--json"}).out);
   EXPECT_EQ(put["reads"], 0);
   EXPECT_EQ(put["messages"], 1);
+}
+
+TEST_F(KvcliTest, TracePrintsEachStepAndTheSecondTimeFromTheCache) {
+  Kvcli({"put", "traced", std::string(200, 'v')});
+  const ProgramResult result = Kvcli({"trace", "get", "traced", "-r", "2", "-i", "1ms"});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  std::string steps;
+  for (absl::string_view line : absl::StrSplit(result.out, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> fields = absl::StrSplit(line, '\t');
+    ASSERT_EQ(fields.size(), 3u) << line;
+    double us = -1;
+    EXPECT_TRUE(absl::SimpleAtod(fields[0], &us) && us >= 0) << line;
+    EXPECT_NE(fields[2], "") << line;
+    absl::StrAppend(&steps, fields[1], " ");
+  }
+  EXPECT_EQ(steps,
+            "server key lease cache READ landed checked READ landed checked hit "
+            "server key lease cache READ landed checked hit ");
+  EXPECT_THAT(result.out, HasSubstr("\tcache\titem at offset=0x"));
+  EXPECT_THAT(result.out, HasSubstr("\thit\t200 bytes, version "));
+  Kvcli({"del", "traced"});
+  const ProgramResult absent = Kvcli({"trace", "get", "traced"});
+  EXPECT_EQ(absent.exit_status, 1);
+  EXPECT_THAT(absent.out, HasSubstr("\tmiss\t"));
+  EXPECT_THAT(absent.err, HasSubstr("no such key"));
 }
 
 TEST_F(KvcliTest, LatencyMeasuresAllKindsAndLeavesNoKeyBehind) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/background_thread.h"
@@ -457,6 +458,25 @@ bool ClusterNode::CommitGroups() {
   return worked;
 }
 
+// Those that etcd names, and those of the record, which may be gone.
+std::vector<ClusterStats::Member> ClusterNode::Members(const ShardRecord& record) const {
+  std::map<std::string, ClusterStats::Member> members;
+  for (const auto& [id, server] : member_->servers()) {
+    ClusterStats::Member& member = members[id];
+    member.is_known = true;
+    member.is_linked = server.record.has_value() && linked_.contains(server.record->incarnation);
+  }
+  for (const Replica& replica : record.in_sync) members[replica.server].is_in_sync = true;
+  std::vector<ClusterStats::Member> list;
+  for (auto& [id, member] : members) {
+    member.server = id;
+    member.is_primary = id == record.primary;
+    member.is_self = id == options_.server;
+    list.push_back(std::move(member));
+  }
+  return list;
+}
+
 void ClusterNode::TakeStats(absl::Time now) {
   stats_at_ = now;
   const ShardRecord& record = shard().record().record;
@@ -470,8 +490,9 @@ void ClusterNode::TakeStats(absl::Time now) {
   stats.promotions = promotions_;
   stats.groups = parts_.writes.decided();
   stats.groups_waiting = tables_->is_primary() ? stats.groups - committed_ : 0;
+  stats.members = Members(record);
   const std::lock_guard<std::mutex> lock(mutex_);
-  stats_ = stats;
+  stats_ = std::move(stats);
 }
 
 ClusterStats ClusterNode::stats() const {

@@ -171,6 +171,7 @@ class ClusterNode final : private ReplicaTables::Owner, private DrivenSteps::Wor
   bool DecideMark();
   ServingBounds BeatBounds();
   void Publish(absl::Time now);
+  std::vector<ClusterStats::Member> Members(const ShardRecord& record) const;
   void TakeStats(absl::Time now);
   void Stop(absl::Time now);
   const Replica* Successor() const;

@@ -14,8 +14,8 @@ void LongWrites::Put(const rdma::PutRequest& request, uint64_t sequence, absl::T
   if (size() >= kRequestsMax)
     return lifecycle_.Malformed("more requests under way than requests_max");
   if (request.body.value_length > shared_.value_bytes_max) {
-    return replies_.AnswerWrite(
-        sequence, ValueTooLong(request.body.value_length, shared_.value_bytes_max), now);
+    return AnswerPut(sequence, now,
+                     ValueTooLong(request.body.value_length, shared_.value_bytes_max), now);
   }
   const rdma::WireMemory& source = request.body.source;
   absl::Status attached = port_.transport.Attach(id_, {source.address, source.length, source.key});
@@ -23,12 +23,12 @@ void LongWrites::Put(const rdma::PutRequest& request, uint64_t sequence, absl::T
   // result is stored. The client repeats it, in this session, on its next connection.
   if (absl::IsUnavailable(attached)) return;
   if (!attached.ok()) {
-    return replies_.AnswerWrite(
-        sequence, AnswerOf(attached.code(), absl::StrCat("source: ", attached.message())), now);
+    return AnswerPut(sequence, now,
+                     AnswerOf(attached.code(), absl::StrCat("source: ", attached.message())), now);
   }
   ++shared_.counters.rendezvous;
   rendezvous_.push_back(
-      std::make_unique<Rendezvous>(shared_.tables, request, sequence, ++rendezvous_numbers_));
+      std::make_unique<Rendezvous>(shared_.tables, request, sequence, ++rendezvous_numbers_, now));
   Advance(now);
 }
 
@@ -95,8 +95,9 @@ void LongWrites::StepRendezvous(absl::Time now) {
     }
     if (answer.has_value()) {
       const uint64_t sequence = rendezvous.sequence();
+      const absl::Time received = rendezvous.received();
       rendezvous_.erase(rendezvous_.begin() + static_cast<ptrdiff_t>(i));
-      replies_.AnswerWrite(sequence, *answer, now);
+      AnswerPut(sequence, received, *answer, now);
       continue;
     }
     reserved_bytes += rendezvous.value_length();
@@ -114,6 +115,13 @@ void LongWrites::AwaitRetry(absl::Time at, absl::Time now) {
   } else {
     rendezvous_retry_at_ = std::min(rendezvous_retry_at_, at);
   }
+}
+
+// Of a rendezvous. Others are timed by the engine.
+void LongWrites::AnswerPut(uint64_t sequence, absl::Time received, const Answer& answer,
+                           absl::Time now) {
+  replies_.AnswerWrite(sequence, answer, now);
+  if (shared_.times_puts) shared_.counters.AddPuts(1, shared_.tables.ServerTime() - received);
 }
 
 absl::optional<Answer> LongWrites::Finish(Rendezvous& rendezvous, absl::Time now) {
@@ -138,7 +146,7 @@ void LongWrites::ApplyDecided(absl::Time now) {
     if (!rendezvous->decided()) continue;
     const Answer answer = rendezvous->Apply(now);
     Count(*rendezvous, answer);
-    replies_.AnswerWrite(rendezvous->sequence(), answer, now);
+    AnswerPut(rendezvous->sequence(), rendezvous->received(), answer, now);
   }
   std::erase_if(rendezvous_, [](const auto& rendezvous) { return rendezvous->decided(); });
 }

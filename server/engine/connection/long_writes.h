@@ -97,6 +97,7 @@ class LongWrites {
   void StepAppend(absl::Time now);
   void PlanAppend(absl::Time now);
   void AwaitRetry(absl::Time at, absl::Time now);
+  void AnswerPut(uint64_t sequence, absl::Time received, const Answer& answer, absl::Time now);
   absl::optional<Answer> Finish(Rendezvous& rendezvous, absl::Time now);
   void Count(const Rendezvous& rendezvous, const Answer& answer);
   bool PostReads(Rendezvous& rendezvous);

@@ -77,6 +77,8 @@ struct Shared {
   std::function<bool()> may_answer = nullptr;
   // Null: clients need not report their GETs.
   ClientGets* client_gets = nullptr;
+  // As EngineOptions.
+  bool times_puts = false;
   // 64 random bits. REQUIRES: not empty where there is a key.
   std::function<uint64_t()> random = nullptr;
   // Identifies the data directory; 0: data in memory.

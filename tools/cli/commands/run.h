@@ -30,6 +30,10 @@ ExitStatus RunExists(CommandContext& context, Arguments arguments);
 ExitStatus RunIncrement(CommandContext& context, Arguments arguments);
 ExitStatus RunAppend(CommandContext& context, Arguments arguments);
 
+// trace.cc
+absl::Status CheckTrace(Arguments arguments, const CommandOptions& options);
+ExitStatus RunTrace(CommandContext& context, Arguments arguments);
+
 // lifetime.cc
 ExitStatus RunExpire(CommandContext& context, Arguments arguments);
 ExitStatus RunPersist(CommandContext& context, Arguments arguments);

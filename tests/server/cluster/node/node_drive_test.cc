@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -85,6 +86,32 @@ TEST(NodeDriveTest, ServersJoinAndEndWhilePollersDrive) {
   }
   writers.End();
   EXPECT_TRUE(Await([&] { return e.tables->stats().keys == a.tables->stats().keys; }));
+}
+
+// "a: primary in sync known self", for instance.
+std::string Members(const TestServer& server) {
+  std::vector<std::string> members;
+  for (const ClusterStats::Member& member : server.node->stats().members) {
+    members.push_back(absl::StrCat(member.server, ":", member.is_primary ? " primary" : "",
+                                   member.is_in_sync ? " in sync" : "",
+                                   member.is_known ? " known" : "", member.is_self ? " self" : "",
+                                   member.is_linked ? " linked" : ""));
+  }
+  return absl::StrJoin(members, "; ");
+}
+
+TEST(NodeStatsTest, MembersAreThoseOfTheStoreAndOfTheRecord) {
+  World world(/*replicas=*/2);
+  TestServer a{world, "a"}, b{world, "b"};
+  ServeWithBackup(world, a, b);
+  const auto await = [](const TestServer& server, const std::string& members) {
+    EXPECT_TRUE(Await([&] { return Members(server) == members; })) << Members(server);
+  };
+  await(a, "a: primary in sync known self; b: in sync known linked");
+  await(b, "a: primary in sync known linked; b: in sync known self");
+  b.Kill();
+  // The key of a server that was killed stays.
+  await(a, "a: primary in sync known self; b: known");
 }
 
 // *Else* the poller and the thread that ends its engine wait for each other.

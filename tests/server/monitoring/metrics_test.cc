@@ -233,6 +233,35 @@ TEST(MetricsTest, ClientsLatenciesAreAHistogram) {
   EXPECT_EQ(scrape.Of(name + "_bucket{le=\"+Inf\"}"), 6);
 }
 
+TEST(MetricsTest, TimesOfPutsAreAHistogram) {
+  MonitorReading reading = ReadingOfTwoPollers();
+  reading.stats.counters.AddPuts(3, absl::Microseconds(2));
+  reading.stats.counters.AddPuts(1, absl::Milliseconds(500));
+  reading.stats.counters.AddPuts(1, absl::Milliseconds(-1));
+  const Scrape scrape = ScrapeOf(reading);
+  const std::string name = "osprey_put_latency_seconds";
+  EXPECT_EQ(scrape.families.at(name).type, "histogram");
+  EXPECT_EQ(scrape.Of(name + "_count"), 5);
+  EXPECT_EQ(scrape.Of(name + "_sum"), 0.500006);
+  EXPECT_EQ(scrape.Of(name + "_bucket{le=\"2.56e-07\"}"), 1);
+  EXPECT_EQ(scrape.Of(name + "_bucket{le=\"2.048e-06\"}"), 4);
+  EXPECT_EQ(scrape.Of(name + "_bucket{le=\"0.268435456\"}"), 4);
+  EXPECT_EQ(scrape.Of(name + "_bucket{le=\"+Inf\"}"), 5);
+}
+
+// As a reader writes them: neither 8.192000000000001e-06 nor 16 digits.
+TEST(MetricsTest, BoundsAreShort) {
+  const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
+  int bounds = 0;
+  for (const auto& [sample, value] : scrape.samples) {
+    const size_t at = sample.find("le=\"");
+    if (at == sample.npos) continue;
+    ++bounds;
+    EXPECT_LE(sample.size() - at, std::string("le=\"0.000262144\"}").size()) << sample;
+  }
+  EXPECT_EQ(bounds, 2 * 24);
+}
+
 TEST(MetricsTest, FiguresOfTheProcessAreRight) {
   MonitorReading reading = ReadingOfTwoPollers();
   reading.process = ReadProcessFigures();
@@ -319,10 +348,11 @@ TEST(MetricTableTest, MetricsKeepTheirNamesAndTypes) {
     absl::StrAppend(&present, name, " ", family.type, "\n");
     EXPECT_NE(family.help, "") << name;
   }
-  std::ifstream file("tests/server/metrics.golden");
+  std::ifstream file("tests/server/monitoring/metrics.golden");
   ASSERT_TRUE(file.good());
   const std::string listed(std::istreambuf_iterator<char>(file), {});
-  EXPECT_EQ(listed, present) << "write this into tests/server/metrics.golden:\n" << present;
+  EXPECT_EQ(listed, present) << "write this into tests/server/monitoring/metrics.golden:\n"
+                             << present;
 }
 
 class ExampleFileTest : public testing::TestWithParam<const char*> {};
