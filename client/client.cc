@@ -28,6 +28,8 @@ constexpr uint64_t kBufferBytesMin = uint64_t{4} << 20;
 constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
 // To fall asleep and wake up takes about as long: sleeping until a nearer timer does not pay.
 constexpr absl::Duration kSleepMin = absl::Microseconds(50);
+// No wait is longer: it serves as infinity, also for clocks that do not support that.
+constexpr absl::Duration kSleepMax = absl::Hours(1);
 // How long the destructor waits for the connection to end. After it, the transport's destruction
 // ends READs by force.
 constexpr absl::Duration kCloseMax = absl::Seconds(2);
@@ -133,9 +135,7 @@ void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
 void Client::Impl::Sleep(absl::Time now, absl::Time end) {
   const absl::Duration left = std::min(end, engine_->NextTimer()) - now;
   if (left < kSleepMin || !engine_->transport().Arm()) return;
-  // No wait is longer than this: an hour serves as infinity, also for clocks that do not support
-  // it.
-  const timespec timeout = absl::ToTimespec(std::min(left, absl::Hours(1)));
+  const timespec timeout = absl::ToTimespec(std::min(left, kSleepMax));
   pollfd fd = {engine_->transport().fd(), POLLIN, 0};
   // After any return (a signal, or at once for lack of kernel memory) the caller checks for events.
   (void)ppoll(&fd, 1, &timeout, nullptr);
@@ -355,6 +355,15 @@ int Client::Wait(absl::Duration timeout) {
   // unchanged.
   const uint64_t before = engine.ended();
   return impl_->PollUntil([&] { return engine.ended() != before; }, Now() + timeout);
+}
+
+int Client::fd() const { return impl_->engine().transport().fd(); }
+
+absl::Duration Client::Arm() {
+  client::ClientEngine& engine = impl_->engine();
+  const absl::Duration left = std::min(engine.NextTimer() - Now(), kSleepMax);
+  if (left <= absl::ZeroDuration() || !engine.transport().Arm()) return absl::ZeroDuration();
+  return left;
 }
 
 int Client::in_flight() const { return impl_->engine().in_flight(); }

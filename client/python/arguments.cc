@@ -54,9 +54,15 @@ Bytes Bytes::Value(py::handle object) {
   return bytes;
 }
 
-void Bytes::Hold(py::handle object, const char* what) {
+Bytes Bytes::Target(py::handle object) {
+  Bytes bytes;
+  bytes.Hold(object, "a target must be writable and bytes-like", PyBUF_WRITABLE);
+  return bytes;
+}
+
+void Bytes::Hold(py::handle object, const char* what, int flags) {
   if (!PyObject_CheckBuffer(object.ptr())) RaiseType(absl::StrCat(what, ", not ", TypeOf(object)));
-  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw py::error_already_set();
   has_buffer_ = true;
   view_ = {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
 }

@@ -23,6 +23,8 @@ class Bytes {
   static Bytes Key(pybind11::handle object);
   // A value: bytes-like. TypeError for a str, whose encoding the caller chooses.
   static Bytes Value(pybind11::handle object);
+  // Bytes to write to: a writable bytes-like object.
+  static Bytes Target(pybind11::handle object);
   Bytes(Bytes&& other) noexcept;
   Bytes& operator=(Bytes&&) = delete;
   ~Bytes();
@@ -31,7 +33,7 @@ class Bytes {
 
  private:
   Bytes() = default;
-  void Hold(pybind11::handle object, const char* what);
+  void Hold(pybind11::handle object, const char* what, int flags = PyBUF_SIMPLE);
 
   pybind11::object object_;
   bool has_buffer_ = false;

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/pool.h"
+#include "client/python/home.h"
 
 namespace osprey::python {
 
@@ -56,28 +57,43 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
     ~Taken();
     Client& operator*() const { return **lane_; }
     Client* operator->() const { return &**lane_; }
+    const std::shared_ptr<Home>& home() const { return home_; }
 
    private:
     friend class Lanes;
-    Taken(std::shared_ptr<Lanes> lanes, ClientPool::Lane lane)
-        : lanes_(std::move(lanes)), lane_(std::move(lane)) {}
+    Taken(std::shared_ptr<Lanes> lanes, ClientPool::Lane lane, std::shared_ptr<Home> home)
+        : lanes_(std::move(lanes)), lane_(std::move(lane)), home_(std::move(home)) {}
 
     std::shared_ptr<Lanes> lanes_;
     std::optional<ClientPool::Lane> lane_;
+    std::shared_ptr<Home> home_;
   };
 
   // Waits up to `wait` for a lane, if all are taken. Raises the errors of ClientPool::Take, and
   // Closed or Forked.
   Taken Take(absl::Duration wait);
+  // The same, but the lane of `home`. Nothing if that is gone.
+  std::optional<Taken> TakeHome(const std::shared_ptr<Home>& home, absl::Duration wait);
+  // Destroys the Buffers of `home` when its lane is free, or now.
+  void Drop(const std::shared_ptr<Home>& home, Home::Dropped dropped);
   // Closes idle lanes at once, taken ones as they come back. May be called again.
   void Close();
   bool IsForked() const;
   int lanes() const { return pool_->lanes(); }
 
  private:
+  struct Idle {
+    std::thread::id last;  // the thread that used it
+    ClientPool::Lane lane;
+    std::shared_ptr<Home> home;
+  };
+
   explicit Lanes(std::shared_ptr<ClientPool> pool);
-  std::optional<ClientPool::Lane> TakeIdle();
-  void Give(ClientPool::Lane lane);
+  // `home` null: that of this thread, else the most recently used.
+  std::optional<Taken> TakeIdle(const Home* home);
+  uint64_t changes();
+  void AwaitIdle(uint64_t seen);
+  void Give(std::optional<ClientPool::Lane> lane, const std::shared_ptr<Home>& home);
   void RaiseIfUnusable();
 
   const int forks_;                   // of the process when this was made
@@ -86,8 +102,8 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   std::mutex mutex_;
   std::condition_variable given_;
   bool is_closed_ = false;
-  // The most recently used is last, with the thread that used it.
-  std::vector<std::pair<std::thread::id, ClientPool::Lane>> idle_;
+  uint64_t changes_ = 0;    // lanes that came back, or were closed
+  std::vector<Idle> idle_;  // the most recently used is last
 };
 
 }  // namespace osprey::python

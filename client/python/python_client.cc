@@ -1,31 +1,14 @@
 #include "client/python/python_client.h"
 
-#include <optional>
-
+#include "client/python/await.h"
 #include "client/python/errors.h"
+#include "client/python/results.h"
 
 namespace osprey::python {
 
 namespace py = pybind11;
 
 namespace {
-
-py::object ResultOf(const Value& value) {
-  return py::cast(ValueResult{py::bytes(value.bytes), value.version, SecondsOf(value.ttl)});
-}
-
-// What a list of results has for one key.
-py::object ItemOf(const absl::StatusOr<Value>& result) {
-  if (result.ok()) return ResultOf(*result);
-  if (absl::IsNotFound(result.status())) return py::none();
-  return ErrorOf(result.status(), false);
-}
-
-py::object ItemOf(const absl::StatusOr<uint64_t>& result, bool absent_is_none) {
-  if (result.ok()) return py::int_(*result);
-  if (absent_is_none && absl::IsNotFound(result.status())) return py::none();
-  return ErrorOf(result.status(), true);
-}
 
 // Many keys from an iterable. A str or bytes is iterable too, but never meant.
 struct Keys {
@@ -41,23 +24,10 @@ struct Keys {
 
 }  // namespace
 
-// `start(client, callback)` starts the operation. If a signal handler raises, the lane is closed,
-// which answers what is in flight: the answer must outlive the lane.
 template <typename T, typename Start>
 T PythonClient::Await(bool is_write, absl::Duration deadline, Start start) {
-  std::optional<T> answer;
-  absl::Status status;
-  {
-    Lanes::Taken lane = lanes_->Take(deadline == absl::ZeroDuration() ? deadline_ : deadline);
-    py::gil_scoped_release released;
-    status = start(*lane, [&answer](T result) { answer.emplace(std::move(result)); });
-    while (status.ok() && !answer.has_value()) {
-      lane->Wait(kSlice);
-      if (!answer.has_value()) CheckSignals();
-    }
-  }
-  if (!status.ok()) Raise(status, is_write);
-  return *std::move(answer);
+  return AwaitAnswer<T>(
+      is_write, [&] { return lanes_->Take(LimitOf(deadline)); }, start);
 }
 
 py::object PythonClient::Get(py::handle key, py::object default_value, py::handle deadline) {

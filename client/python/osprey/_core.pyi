@@ -1,11 +1,13 @@
 from collections.abc import Iterable, Mapping
-from typing import TypeVar, overload
+from pickle import PickleBuffer
+from typing import Any, TypeVar, overload
 
 from ._errors import Error
 
 _T = TypeVar("_T")
 _Buffer = bytes | bytearray | memoryview
 _Key = str | _Buffer
+_Target = Any  # a Buffer, or a view of one: typing cannot name the buffer protocol before Python 3.12
 _Seconds = float | None
 
 class Value:
@@ -16,6 +18,30 @@ class Value:
     @property
     def ttl(self) -> float | None: ...
     def __bytes__(self) -> bytes: ...
+
+class ValueInfo:
+    @property
+    def length(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def ttl(self) -> float | None: ...
+
+# Types for Python 3.11 cannot name the buffer protocol. Of the classes that have it for mypy, this one has the fewest methods of its own.
+class Buffer(PickleBuffer):  # type: ignore[misc]
+    def __len__(self) -> int: ...
+    _has_header: bool
+    def __enter__(self) -> Buffer: ...
+    def __exit__(self, *exception: object) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def zero_copy(self) -> bool: ...
+    @property
+    def views(self) -> int: ...
+    @property
+    def released(self) -> bool: ...
+    def release(self) -> None: ...
 
 class Number:
     @property
@@ -81,6 +107,30 @@ class Client:
         deadline: _Seconds = None,
     ) -> list[int | Error]: ...
     def delete_many(self, keys: Iterable[_Key], *, deadline: _Seconds = None) -> list[int | Error | None]: ...
+    def allocate(self, size: int) -> Buffer: ...
+    def register(self, memory: _Target) -> Buffer: ...
+    def get_into(self, key: _Key, target: _Target, *, deadline: _Seconds = None) -> ValueInfo | None: ...
+    def put_from(
+        self,
+        key: _Key,
+        source: _Target,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl: _Seconds = None,
+        deadline: _Seconds = None,
+    ) -> int: ...
+    def get_many_into(
+        self, items: Mapping[_Key, _Target] | Iterable[tuple[_Key, _Target]], *, deadline: _Seconds = None
+    ) -> list[ValueInfo | Error | None]: ...
+    def put_many_from(
+        self,
+        items: Mapping[_Key, _Target] | Iterable[tuple[_Key, _Target]],
+        *,
+        if_absent: bool = False,
+        ttl: _Seconds = None,
+        deadline: _Seconds = None,
+    ) -> list[int | Error]: ...
     def scan_page(
         self,
         cursor: str,
