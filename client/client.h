@@ -360,9 +360,10 @@ class Client {
   using GetIntoCallback = absl::AnyInvocable<void(absl::StatusOr<ValueInfo>)>;
   absl::Status StartGetInto(absl::string_view key, Buffer& buffer, size_t offset,
                             GetIntoCallback done, absl::Duration deadline = absl::ZeroDuration());
-  // Into `room` bytes from `offset` on; the others are not touched.
-  absl::Status StartGetInto(absl::string_view key, Buffer& buffer, size_t offset, size_t room,
-                            GetIntoCallback done, absl::Duration deadline = absl::ZeroDuration());
+  // As StartGetInto, into `room` bytes from `offset` on: the others are not touched.
+  absl::Status StartGetIntoPart(absl::string_view key, Buffer& buffer, size_t offset, size_t room,
+                                GetIntoCallback done,
+                                absl::Duration deadline = absl::ZeroDuration());
   absl::Status StartPutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
                             size_t length, const WriteOptions& options, WriteCallback done);
 

@@ -62,11 +62,11 @@ absl::StatusOr<uint64_t> Client::PutFrom(absl::string_view key, const Buffer& bu
 absl::Status Client::StartGetInto(absl::string_view key, Buffer& buffer, size_t offset,
                                   GetIntoCallback done, absl::Duration deadline) {
   const size_t room = offset <= buffer.size() ? buffer.size() - offset : 0;
-  return StartGetInto(key, buffer, offset, room, std::move(done), deadline);
+  return StartGetIntoPart(key, buffer, offset, room, std::move(done), deadline);
 }
 
-absl::Status Client::StartGetInto(absl::string_view key, Buffer& buffer, size_t offset, size_t room,
-                                  GetIntoCallback done, absl::Duration deadline) {
+absl::Status Client::StartGetIntoPart(absl::string_view key, Buffer& buffer, size_t offset,
+                                      size_t room, GetIntoCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   absl::StatusOr<client::UserMemory> target = SpanOf(buffer, offset, room);

@@ -36,8 +36,8 @@ std::vector<KeyAndSpan> ItemsOf(const BufferMap& map, py::object items, bool wri
 absl::Status StartGetInto(Client& client, absl::string_view key, const Span& span,
                           Client::GetIntoCallback done, absl::Duration deadline) {
   if (span.buffer->zero_copy()) {
-    return client.StartGetInto(key, span.buffer->registered(), span.offset, span.length,
-                               std::move(done), deadline);
+    return client.StartGetIntoPart(key, span.buffer->registered(), span.offset, span.length,
+                                   std::move(done), deadline);
   }
   auto copy = [&span, done = std::move(done)](absl::StatusOr<Value> value) mutable {
     if (!value.ok()) return done(value.status());

@@ -267,7 +267,7 @@ TEST_F(ClientApiTest, AGetIntoLeavesTheBytesBehindItsRoom) {
       std::memset(buffer->data(), 'x', buffer->size());
       absl::StatusOr<ValueInfo> got = absl::UnknownError("");
       ASSERT_TRUE(
-          client->StartGetInto("k", *buffer, 10, room, [&](auto info) { got = info; }).ok());
+          client->StartGetIntoPart("k", *buffer, 10, room, [&](auto info) { got = info; }).ok());
       while (client->in_flight() > 0) client->Wait(absl::Seconds(1));
       if (room == bytes) {
         EXPECT_EQ(got->length, bytes);
@@ -279,7 +279,7 @@ TEST_F(ClientApiTest, AGetIntoLeavesTheBytesBehindItsRoom) {
       EXPECT_EQ(all.find_first_not_of('x', 10 + room), all.npos);
     }
   }
-  EXPECT_EQ(ReasonOf(client->StartGetInto("k", *buffer, 10, 299'991, [](auto) {})),
+  EXPECT_EQ(ReasonOf(client->StartGetIntoPart("k", *buffer, 10, 299'991, [](auto) {})),
             Reason::kBadBuffer);
 }
 
