@@ -262,10 +262,14 @@ absl::StatusOr<absl::Duration> Client::MeasureRead(uint32_t bytes, absl::Duratio
 }
 
 absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
+  return impl_->Block<std::string>(
+      [&](auto done) { return StartServerStats(std::move(done), deadline); });
+}
+
+absl::Status Client::StartServerStats(StatsCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->Block<std::string>(
-      [&](auto done) { return impl_->engine().start().Stats(*end, std::move(done)); });
+  return impl_->engine().start().Stats(*end, std::move(done));
 }
 
 absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Duration deadline) {

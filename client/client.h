@@ -370,6 +370,8 @@ class Client {
   using ScanCallback = absl::AnyInvocable<void(absl::StatusOr<ScanPage>)>;
   absl::Status StartScan(absl::string_view cursor, const ScanOptions& options, ScanCallback done);
   absl::Status StartCount(WriteCallback done, absl::Duration deadline = absl::ZeroDuration());
+  using StatsCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
+  absl::Status StartServerStats(StatsCallback done, absl::Duration deadline = absl::ZeroDuration());
 
   // As MultiGet and the others. Operations in flight count against the same limit. Keys that cannot
   // start at once start when others of the call end. RESOURCE_EXHAUSTED: not even one can start.

@@ -77,6 +77,24 @@ Bytes::~Bytes() {
   if (has_buffer_) PyBuffer_Release(&buffer_);
 }
 
+Keys::Keys(py::iterable keys) {
+  if (py::isinstance<py::str>(keys) || PyObject_CheckBuffer(keys.ptr()))
+    RaiseType("keys must be an iterable of keys, not one key: write [key]");
+  for (py::handle key : keys) bytes.push_back(Bytes::Key(key));
+  for (const Bytes& key : bytes) views.push_back(key.view());
+}
+
+Items::Items(py::object items) {
+  if (py::isinstance<py::dict>(items)) items = items.attr("items")();
+  for (py::handle item : items) {
+    if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2)
+      RaiseType("items must be a dict, or an iterable of tuples (key, value)");
+    Bytes key = Bytes::Key(PyTuple_GET_ITEM(item.ptr(), 0));
+    bytes.emplace_back(std::move(key), Bytes::Value(PyTuple_GET_ITEM(item.ptr(), 1)));
+  }
+  for (const auto& [key, value] : bytes) pairs.push_back({key.view(), value.view()});
+}
+
 absl::Duration DeadlineOf(py::handle seconds) {
   if (seconds.is_none()) return absl::ZeroDuration();
   const double number = NumberOf(seconds, "deadline");
@@ -119,6 +137,17 @@ uint64_t VersionOf(py::handle version) {
           false);
   }
   return number;
+}
+
+ScanOptions ScanOptionsOf(py::handle prefix, bool values, uint64_t value_bytes_max, uint64_t limit,
+                          py::handle deadline) {
+  ScanOptions options;
+  options.prefix = std::string(Bytes::Key(prefix).view());
+  options.values = values;
+  options.value_bytes_max = value_bytes_max;
+  options.limit = limit;
+  options.deadline = DeadlineOf(deadline);
+  return options;
 }
 
 WriteOptions WriteOptionsOf(bool if_absent, py::handle if_version, py::handle ttl,

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -41,6 +43,20 @@ class Bytes {
   absl::string_view view_;
 };
 
+// Many keys from an iterable. A str or bytes is iterable too, but never meant.
+struct Keys {
+  explicit Keys(pybind11::iterable keys);
+  std::vector<Bytes> bytes;
+  std::vector<absl::string_view> views;
+};
+
+// Keys and values, from a dict or an iterable of tuples.
+struct Items {
+  explicit Items(pybind11::object items);
+  std::vector<std::pair<Bytes, Bytes>> bytes;
+  std::vector<KeyValue> pairs;
+};
+
 // Seconds, as int or float. None: ZeroDuration, which means the default.
 absl::Duration DeadlineOf(pybind11::handle seconds);
 // None: InfiniteDuration, no end.
@@ -51,6 +67,8 @@ pybind11::object SecondsOf(absl::Duration ttl);
 // None: no condition.
 uint64_t VersionOf(pybind11::handle version);
 
+ScanOptions ScanOptionsOf(pybind11::handle prefix, bool values, uint64_t value_bytes_max,
+                          uint64_t limit, pybind11::handle deadline);
 WriteOptions WriteOptionsOf(bool if_absent, pybind11::handle if_version, pybind11::handle ttl,
                             pybind11::handle deadline);
 

@@ -1,8 +1,5 @@
 #include "client/python/lanes.h"
 
-#include <pthread.h>
-
-#include <atomic>
 #include <chrono>
 #include <exception>
 
@@ -13,15 +10,6 @@ namespace osprey::python {
 namespace py = pybind11;
 
 namespace {
-
-// How often this process is a child of one that had loaded the module.
-std::atomic<int> forks = 0;
-
-void CountForks() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-  (void)registered;
-}
 
 struct Work {
   std::mutex mutex;
@@ -56,20 +44,16 @@ void RunInterruptibly(std::function<void()> work) {
 }
 
 std::shared_ptr<Lanes> Lanes::Connect(const std::string& uri, const PoolOptions& options) {
-  CountForks();
   auto pool = std::make_shared<absl::StatusOr<std::unique_ptr<ClientPool>>>();
   RunInterruptibly([pool, uri, options] { *pool = ClientPool::Create(uri, options); });
   if (!pool->ok()) Raise(pool->status(), false);
   return std::shared_ptr<Lanes>(new Lanes(std::move(**pool)));
 }
 
-Lanes::Lanes(std::shared_ptr<ClientPool> pool)
-    : forks_(forks.load(std::memory_order_relaxed)), pool_(std::move(pool)) {}
-
-bool Lanes::IsForked() const { return forks.load(std::memory_order_relaxed) != forks_; }
+Lanes::Lanes(std::shared_ptr<ClientPool> pool) : pool_(std::move(pool)) {}
 
 Lanes::~Lanes() {
-  if (!IsForked()) {
+  if (!fork_mark_.IsForked()) {
     Close();
     return;
   }
@@ -79,11 +63,7 @@ Lanes::~Lanes() {
 }
 
 void Lanes::RaiseIfUnusable() {
-  if (IsForked()) {
-    Raise(ErrorOf("forked",
-                  "this Client was made before a fork, and its connections are the parent's: make "
-                  "a Client in the child, or use multiprocessing's start method 'spawn'"));
-  }
+  fork_mark_.RaiseIfForked();
   std::lock_guard lock(mutex_);
   if (is_closed_) Raise(ErrorOf("closed", "this Client is closed: make another"));
 }
@@ -156,7 +136,7 @@ std::optional<Lanes::Taken> Lanes::TakeHome(const std::shared_ptr<Home>& home,
 }
 
 void Lanes::Drop(const std::shared_ptr<Home>& home, Home::Dropped dropped) {
-  if (IsForked()) {
+  if (fork_mark_.IsForked()) {
     new auto(std::move(dropped));  // the parent's
     return;
   }
@@ -194,7 +174,7 @@ void Lanes::Give(std::optional<ClientPool::Lane> lane, const std::shared_ptr<Hom
 }
 
 void Lanes::Close() {
-  if (IsForked()) return;
+  if (fork_mark_.IsForked()) return;
   std::vector<Home::Dropped> swept;
   std::vector<Idle> closing;
   {

@@ -3,9 +3,7 @@
 // Threads: any thread takes a lane, uses it and gives it back. Waits are sliced: after each slice
 // the thread takes the GIL and runs Python's signal handlers. What they raise ends the wait.
 //
-// Fork: a child shares its parent's connections and must not use them. pthread_atfork
-// counts the forks. IsForked() is true in a child, and the destructor then leaves all connections
-// as they are.
+// Fork: in a child the destructor leaves all connections as they are.
 //
 // Thread rule: thread-safe. The caller holds the GIL; waits release it.
 
@@ -27,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/pool.h"
+#include "client/python/fork_mark.h"
 #include "client/python/home.h"
 
 namespace osprey::python {
@@ -78,7 +77,6 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   void Drop(const std::shared_ptr<Home>& home, Home::Dropped dropped);
   // Closes idle lanes at once, taken ones as they come back. May be called again.
   void Close();
-  bool IsForked() const;
   int lanes() const { return pool_->lanes(); }
 
  private:
@@ -96,7 +94,7 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   void Give(std::optional<ClientPool::Lane> lane, const std::shared_ptr<Home>& home);
   void RaiseIfUnusable();
 
-  const int forks_;                   // of the process when this was made
+  const ForkMark fork_mark_;
   std::shared_ptr<ClientPool> pool_;  // a thread of RunInterruptibly may hold it, too
 
   std::mutex mutex_;

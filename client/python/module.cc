@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/python/arguments.h"
+#include "client/python/async_client.h"
 #include "client/python/buffers.h"
 #include "client/python/errors.h"
 #include "client/python/python_client.h"
@@ -179,13 +180,8 @@ void DefineClient(py::module_& module) {
           "scan_page",
           [](PythonClient& self, const std::string& cursor, py::handle prefix, bool values,
              uint64_t value_bytes_max, uint64_t limit, py::handle deadline) {
-            ScanOptions options;
-            options.prefix = std::string(Bytes::Key(prefix).view());
-            options.values = values;
-            options.value_bytes_max = value_bytes_max;
-            options.limit = limit;
-            options.deadline = DeadlineOf(deadline);
-            return self.ScanPage(cursor, options);
+            return self.ScanPage(cursor,
+                                 ScanOptionsOf(prefix, values, value_bytes_max, limit, deadline));
           },
           arg("cursor"), py::kw_only(), arg("prefix") = py::bytes(""), arg("values") = false,
           arg("value_bytes_max") = UINT64_MAX, arg("limit") = 1000, arg("deadline") = py::none(),
@@ -207,6 +203,7 @@ PYBIND11_MODULE(_core, module) {
   DefineResults(module);
   DefineBuffer(module);
   DefineClient(module);
+  DefineAsyncClient(module);
   module.def("reason_names", &ReasonNames);
 }
 

@@ -8,22 +8,6 @@ namespace osprey::python {
 
 namespace py = pybind11;
 
-namespace {
-
-// Many keys from an iterable. A str or bytes is iterable too, but never meant.
-struct Keys {
-  explicit Keys(py::iterable keys) {
-    if (py::isinstance<py::str>(keys) || PyObject_CheckBuffer(keys.ptr()))
-      throw py::type_error("keys must be an iterable of keys, not one key: write [key]");
-    for (py::handle key : keys) bytes.push_back(Bytes::Key(key));
-    for (const Bytes& key : bytes) views.push_back(key.view());
-  }
-  std::vector<Bytes> bytes;
-  std::vector<absl::string_view> views;
-};
-
-}  // namespace
-
 template <typename T, typename Start>
 T PythonClient::Await(bool is_write, absl::Duration deadline, Start start) {
   return AwaitAnswer<T>(
@@ -122,29 +106,16 @@ py::list PythonClient::GetMany(py::iterable keys, py::handle deadline) {
       Await<std::vector<absl::StatusOr<Value>>>(false, limit, [&](Client& client, auto done) {
         return client.StartMultiGet(wanted.views, std::move(done), limit);
       });
-  py::list list;
-  for (const absl::StatusOr<Value>& result : results) list.append(ItemOf(result));
-  return list;
+  return ListOf(results);
 }
 
 py::list PythonClient::PutMany(py::object items, const WriteOptions& options) {
-  if (py::isinstance<py::dict>(items)) items = items.attr("items")();
-  std::vector<std::pair<Bytes, Bytes>> bytes;
-  for (py::handle item : items) {
-    if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2)
-      throw py::type_error("items must be a dict, or an iterable of tuples (key, value)");
-    Bytes key = Bytes::Key(PyTuple_GET_ITEM(item.ptr(), 0));
-    bytes.emplace_back(std::move(key), Bytes::Value(PyTuple_GET_ITEM(item.ptr(), 1)));
-  }
-  std::vector<KeyValue> pairs;
-  for (const auto& [key, value] : bytes) pairs.push_back({key.view(), value.view()});
+  const Items given(std::move(items));
   auto results = Await<std::vector<absl::StatusOr<uint64_t>>>(
       true, options.deadline, [&](Client& client, auto done) {
-        return client.StartMultiPut(pairs, options, std::move(done));
+        return client.StartMultiPut(given.pairs, options, std::move(done));
       });
-  py::list list;
-  for (const absl::StatusOr<uint64_t>& result : results) list.append(ItemOf(result, false));
-  return list;
+  return ListOf(results, /*absent_is_none=*/false);
 }
 
 py::list PythonClient::DeleteMany(py::iterable keys, const WriteOptions& options) {
@@ -153,9 +124,7 @@ py::list PythonClient::DeleteMany(py::iterable keys, const WriteOptions& options
       true, options.deadline, [&](Client& client, auto done) {
         return client.StartMultiDelete(wanted.views, options, std::move(done));
       });
-  py::list list;
-  for (const absl::StatusOr<uint64_t>& result : results) list.append(ItemOf(result, true));
-  return list;
+  return ListOf(results, /*absent_is_none=*/true);
 }
 
 py::tuple PythonClient::ScanPage(const std::string& cursor, const ScanOptions& options) {
@@ -164,14 +133,7 @@ py::tuple PythonClient::ScanPage(const std::string& cursor, const ScanOptions& o
         return client.StartScan(cursor, options, std::move(done));
       });
   if (!page.ok()) Raise(page.status(), false);
-  py::list items;
-  for (const ScanItem& item : page->items) {
-    py::object value = py::none();
-    if (item.has_value) value = py::bytes(item.value);
-    items.append(py::cast(ItemResult{py::bytes(item.key), std::move(value), item.value_length,
-                                     item.version, SecondsOf(item.ttl)}));
-  }
-  return py::make_tuple(items, page->cursor);
+  return PageOf(*page);
 }
 
 uint64_t PythonClient::Count(py::handle deadline) {
@@ -183,17 +145,13 @@ uint64_t PythonClient::Count(py::handle deadline) {
   return *result;
 }
 
-// The client has no asynchronous form of it.
 std::string PythonClient::Stats(py::handle deadline) {
   const absl::Duration limit = DeadlineOf(deadline);
-  struct Call {
-    Lanes::Taken lane;
-    absl::StatusOr<std::string> result;
-  };
-  auto call = std::make_shared<Call>(Call{lanes_->Take(deadline_), absl::UnknownError("")});
-  RunInterruptibly([call, limit] { call->result = call->lane->ServerStats(limit); });
-  if (!call->result.ok()) Raise(call->result.status(), false);
-  return *call->result;
+  auto result = Await<absl::StatusOr<std::string>>(false, limit, [&](Client& client, auto done) {
+    return client.StartServerStats(std::move(done), limit);
+  });
+  if (!result.ok()) Raise(result.status(), false);
+  return *std::move(result);
 }
 
 }  // namespace osprey::python

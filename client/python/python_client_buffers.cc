@@ -1,10 +1,9 @@
-// The operations without a copy. Those of Buffers that are not registered copy once.
+// The blocking operations without a copy.
 
-#include <cstring>
 #include <utility>
 
-#include "client/common/errors.h"
 #include "client/python/await.h"
+#include "client/python/buffer_operations.h"
 #include "client/python/errors.h"
 #include "client/python/python_client.h"
 #include "client/python/results.h"
@@ -30,32 +29,6 @@ std::vector<KeyAndSpan> ItemsOf(const BufferMap& map, py::object items, bool wri
     list.push_back({std::move(key), SpanOf(map, PyTuple_GET_ITEM(item.ptr(), 1), writable)});
   }
   return list;
-}
-
-// `span` must outlive the operation.
-absl::Status StartGetInto(Client& client, absl::string_view key, const Span& span,
-                          Client::GetIntoCallback done, absl::Duration deadline) {
-  if (span.buffer->zero_copy()) {
-    return client.StartGetIntoPart(key, span.buffer->registered(), span.offset, span.length,
-                                   std::move(done), deadline);
-  }
-  auto copy = [&span, done = std::move(done)](absl::StatusOr<Value> value) mutable {
-    if (!value.ok()) return done(value.status());
-    if (value->bytes.size() > span.length)
-      return done(client::BufferTooSmallError(value->bytes.size(), span.length));
-    if (!value->bytes.empty()) std::memcpy(span.data(), value->bytes.data(), value->bytes.size());
-    done(ValueInfo{value->bytes.size(), value->version, value->ttl});
-  };
-  return client.StartGet(key, std::move(copy), deadline);
-}
-
-absl::Status StartPutFrom(Client& client, absl::string_view key, const Span& span,
-                          const WriteOptions& options, Client::WriteCallback done) {
-  if (span.buffer->zero_copy()) {
-    return client.StartPutFrom(key, span.buffer->registered(), span.offset, span.length, options,
-                               std::move(done));
-  }
-  return client.StartPut(key, span.view.view(), options, std::move(done));
 }
 
 // Runs the operations of all items, one home after the other.
@@ -180,9 +153,7 @@ py::list PythonClient::GetManyInto(py::object items, py::handle deadline) {
       [&](Client& client, size_t i, absl::Duration left, auto done) {
         return StartGetInto(client, wanted[i].key.view(), wanted[i].span, std::move(done), left);
       });
-  py::list list;
-  for (const absl::StatusOr<ValueInfo>& result : results) list.append(ItemOf(result));
-  return list;
+  return ListOf(results);
 }
 
 py::list PythonClient::PutManyFrom(py::object items, const WriteOptions& options) {
@@ -195,9 +166,7 @@ py::list PythonClient::PutManyFrom(py::object items, const WriteOptions& options
         own.deadline = left;
         return StartPutFrom(client, given[i].key.view(), given[i].span, own, std::move(done));
       });
-  py::list list;
-  for (const absl::StatusOr<uint64_t>& result : results) list.append(ItemOf(result, false));
-  return list;
+  return ListOf(results, /*absent_is_none=*/false);
 }
 
 }  // namespace osprey::python

@@ -1,5 +1,7 @@
 #include "client/python/results.h"
 
+#include <utility>
+
 #include "client/python/arguments.h"
 #include "client/python/errors.h"
 
@@ -19,6 +21,24 @@ py::object ItemOf(const absl::StatusOr<uint64_t>& result, bool absent_is_none) {
   if (result.ok()) return py::int_(*result);
   if (absent_is_none && absl::IsNotFound(result.status())) return py::none();
   return ErrorOf(result.status(), true);
+}
+
+py::list ListOf(const std::vector<absl::StatusOr<uint64_t>>& results, bool absent_is_none) {
+  py::list list;
+  for (const absl::StatusOr<uint64_t>& result : results)
+    list.append(ItemOf(result, absent_is_none));
+  return list;
+}
+
+py::tuple PageOf(const ScanPage& page) {
+  py::list items;
+  for (const ScanItem& item : page.items) {
+    py::object value = py::none();
+    if (item.has_value) value = py::bytes(item.value);
+    items.append(py::cast(ItemResult{py::bytes(item.key), std::move(value), item.value_length,
+                                     item.version, SecondsOf(item.ttl)}));
+  }
+  return py::make_tuple(items, page.cursor);
 }
 
 void DefineResults(py::module_& module) {

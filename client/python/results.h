@@ -7,7 +7,9 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/client.h"
@@ -50,6 +52,18 @@ pybind11::object ItemOf(const absl::StatusOr<T>& result) {
 }
 // For one that was written.
 pybind11::object ItemOf(const absl::StatusOr<uint64_t>& result, bool absent_is_none);
+
+template <typename T>
+pybind11::list ListOf(const std::vector<absl::StatusOr<T>>& results) {
+  pybind11::list list(results.size());
+  for (size_t i = 0; i < results.size(); ++i)
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), ItemOf(results[i]).release().ptr());
+  return list;
+}
+pybind11::list ListOf(const std::vector<absl::StatusOr<uint64_t>>& results, bool absent_is_none);
+
+// The items of a page of a scan, and the cursor of the next one.
+pybind11::tuple PageOf(const ScanPage& page);
 
 void DefineResults(pybind11::module_& module);
 

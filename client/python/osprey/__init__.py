@@ -126,10 +126,7 @@ class Client(_core.Client):
 
     def allocate_array(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
         """A NumPy array of zeros in a Buffer of its own, which put_array and get_array use without a copy."""
-        dtype = _arrays.numpy().dtype(dtype)
-        _arrays.header_of(_arrays.numpy().empty(0, dtype))  # raises for other dtypes
-        count = int(_arrays.numpy().prod(shape, dtype=object))
-        return _arrays.in_buffer(self.allocate(_arrays.HEADER.size + max(count * dtype.itemsize, 1)), shape, dtype)
+        return _arrays.allocated(self.allocate, shape, dtype)
 
     def put_array(
         self,
@@ -147,13 +144,9 @@ class Client(_core.Client):
         order. An array of allocate_array, or its beginning, is sent without a copy. Errors as for put, and
         InvalidArgument for dtypes other than numbers, booleans and times.
         """
-        array = _arrays.numpy().asarray(array, order="C")
-        header = _arrays.header_of(array)
-        room = _arrays.room_of(array)
+        room, value = _arrays.prepared(array)
         if room is None:
-            value = b"".join((header, memoryview(array.reshape(-1).view("u1"))))
             return self.put(key, value, if_absent=if_absent, if_version=if_version, ttl=ttl, deadline=deadline)
-        room[: len(header)] = header
         return self.put_from(key, room, if_absent=if_absent, if_version=if_version, ttl=ttl, deadline=deadline)
 
     def get_array(

@@ -6,6 +6,7 @@ client/python/README.md has the header's layout.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._core import Buffer
@@ -105,3 +106,22 @@ def room_of(array: np.ndarray[Any, Any]) -> memoryview | None:
     if array.__array_interface__["data"][0] != buffer.address + HEADER.size:
         return None
     return memoryview(buffer)[: HEADER.size + array.nbytes]
+
+
+def prepared(array: Any) -> tuple[memoryview | None, bytes]:
+    """What stores an array: the span that put_from takes, or None and the value that put takes."""
+    array = numpy().asarray(array, order="C")
+    header = header_of(array)
+    room = room_of(array)
+    if room is None:
+        return None, b"".join((header, memoryview(array.reshape(-1).view("u1"))))
+    room[: len(header)] = header
+    return room, b""
+
+
+def allocated(allocate: Callable[[int], Buffer], shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """An array in a Buffer of its own."""
+    dtype = numpy().dtype(dtype)
+    header_of(numpy().empty(0, dtype))  # raises for other dtypes
+    count = int(numpy().prod(shape, dtype=object))
+    return in_buffer(allocate(HEADER.size + max(count * dtype.itemsize, 1)), shape, dtype)

@@ -6,6 +6,7 @@ import sys
 
 GOOD = """
 import osprey
+import osprey.aio
 
 with osprey.Client("shm:///x", deadline=2.5) as client:
     version: int = client.put("k", b"v", if_version=None, ttl=1)
@@ -21,8 +22,20 @@ with osprey.Client("shm:///x", deadline=2.5) as client:
             print(info.length + client.put_from("k", buffer))
     client.put_array("a", client.allocate_array((2, 3)), ttl=5)
     array = client.get_array("a")
+
+
+async def work() -> int:
+    async with osprey.aio.Client("shm:///x", deadline=2.5) as client:
+        found = await client.get("k")
+        async for item in client.scan():
+            print(item.key)
+        return await client.put("k", b"" if found is None else found.value)
+
+
+with client:
+    pass
 """
-WRONG = ['client.put("k", "v")', "client.get(5)", 'client.get("k").value', "client.sacn()", "client.allocate('5')", "client.get_array('a').sum()"]
+WRONG = ['osprey.aio.Client("x").get("k").value', 'client.put("k", "v")', "client.get(5)", 'client.get("k").value', "client.sacn()", "client.allocate('5')", "client.get_array('a').sum()"]
 
 
 def test_right_and_wrong_uses(tmp_path):
