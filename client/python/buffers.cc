@@ -136,6 +136,8 @@ void DefineBuffer(py::module_& module) {
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PythonBuffer& self, py::args) { self.Release(); })
       .def_readwrite("_has_header", &PythonBuffer::has_header)
+      .def("ptr", &PythonBuffer::address, "As address, a call as in Mooncake.")
+      .def("size", &PythonBuffer::size, "As len(), a call as in Mooncake.")
       .def_property_readonly("address", &PythonBuffer::address)
       .def_property_readonly("zero_copy", &PythonBuffer::zero_copy)
       .def_property_readonly("views", &PythonBuffer::views)
