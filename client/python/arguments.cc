@@ -62,25 +62,35 @@ Bytes Bytes::Target(py::handle object) {
 
 void Bytes::Hold(py::handle object, const char* what, int flags) {
   if (!PyObject_CheckBuffer(object.ptr())) RaiseType(absl::StrCat(what, ", not ", TypeOf(object)));
-  if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw py::error_already_set();
-  has_buffer_ = true;
-  view_ = {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
+  if (PyBytes_CheckExact(object.ptr()) && flags == PyBUF_SIMPLE) {
+    object_ = py::reinterpret_borrow<py::object>(object);
+    view_ = {PyBytes_AS_STRING(object.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))};
+    return;
+  }
+  auto buffer = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(object.ptr(), buffer.get(), flags) != 0) throw py::error_already_set();
+  view_ = {static_cast<const char*>(buffer->buf), static_cast<size_t>(buffer->len)};
+  buffer_.reset(buffer.release());
 }
 
-Bytes::Bytes(Bytes&& other) noexcept
-    : object_(std::move(other.object_)),
-      has_buffer_(std::exchange(other.has_buffer_, false)),
-      buffer_(other.buffer_),
-      view_(other.view_) {}
-
-Bytes::~Bytes() {
-  if (has_buffer_) PyBuffer_Release(&buffer_);
+void Bytes::Release::operator()(Py_buffer* buffer) const {
+  PyBuffer_Release(buffer);
+  delete buffer;
 }
 
-Keys::Keys(py::iterable keys) {
+Keys::Keys(py::handle keys) {
   if (py::isinstance<py::str>(keys) || PyObject_CheckBuffer(keys.ptr()))
     RaiseType("keys must be an iterable of keys, not one key: write [key]");
-  for (py::handle key : keys) bytes.push_back(Bytes::Key(key));
+  const auto all = py::reinterpret_steal<py::object>(
+      PySequence_Fast(keys.ptr(), "keys must be an iterable of keys"));
+  if (!all) throw py::error_already_set();
+  // (The buffer protocol may call code of Python, which may change a list.)
+  bytes.reserve(static_cast<size_t>(PySequence_Fast_GET_SIZE(all.ptr())));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(all.ptr()); ++i) {
+    const auto key = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(all.ptr(), i));
+    bytes.push_back(Bytes::Key(key));
+  }
+  views.reserve(bytes.size());
   for (const Bytes& key : bytes) views.push_back(key.view());
 }
 

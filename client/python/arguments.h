@@ -8,6 +8,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,9 +28,8 @@ class Bytes {
   static Bytes Value(pybind11::handle object);
   // Bytes to write to: a writable bytes-like object.
   static Bytes Target(pybind11::handle object);
-  Bytes(Bytes&& other) noexcept;
+  Bytes(Bytes&&) noexcept = default;
   Bytes& operator=(Bytes&&) = delete;
-  ~Bytes();
 
   absl::string_view view() const { return view_; }
 
@@ -37,15 +37,17 @@ class Bytes {
   Bytes() = default;
   void Hold(pybind11::handle object, const char* what, int flags = PyBUF_SIMPLE);
 
-  pybind11::object object_;
-  bool has_buffer_ = false;
-  Py_buffer buffer_ = {};
+  struct Release {
+    void operator()(Py_buffer* buffer) const;
+  };
+  pybind11::object object_;                     // a str or bytes, which do not change
+  std::unique_ptr<Py_buffer, Release> buffer_;  // of other objects
   absl::string_view view_;
 };
 
 // Many keys from an iterable. A str or bytes is iterable too, but never meant.
 struct Keys {
-  explicit Keys(pybind11::iterable keys);
+  explicit Keys(pybind11::handle keys);
   std::vector<Bytes> bytes;
   std::vector<absl::string_view> views;
 };

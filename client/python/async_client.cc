@@ -216,8 +216,8 @@ void AsyncClient::Expire(Future future, py::handle key, py::handle ttl,
       NumberResult);
 }
 
-void AsyncClient::GetMany(Future future, py::iterable keys, py::handle deadline) {
-  const Keys wanted(std::move(keys));
+void AsyncClient::GetMany(Future future, py::handle keys, py::handle deadline) {
+  const Keys wanted(keys);
   const absl::Duration limit = DeadlineOf(deadline);
   Begin<Whole<Value>>(
       std::move(future), false,
@@ -242,8 +242,8 @@ void AsyncClient::PutMany(Future future, py::object items, const WriteOptions& o
       [](const auto& all) { return ListOf(all, /*absent_is_none=*/false); });
 }
 
-void AsyncClient::DeleteMany(Future future, py::iterable keys, const WriteOptions& options) {
-  const Keys wanted(std::move(keys));
+void AsyncClient::DeleteMany(Future future, py::handle keys, const WriteOptions& options) {
+  const Keys wanted(keys);
   Begin<Whole<uint64_t>>(
       std::move(future), true,
       [&](Client& client, auto done) {

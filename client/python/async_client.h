@@ -55,9 +55,9 @@ class AsyncClient {
   void Expire(Future future, pybind11::handle key, pybind11::handle ttl,
               const WriteOptions& options);
   void Ttl(Future future, pybind11::handle key, pybind11::handle deadline);
-  void GetMany(Future future, pybind11::iterable keys, pybind11::handle deadline);
+  void GetMany(Future future, pybind11::handle keys, pybind11::handle deadline);
   void PutMany(Future future, pybind11::object items, const WriteOptions& options);
-  void DeleteMany(Future future, pybind11::iterable keys, const WriteOptions& options);
+  void DeleteMany(Future future, pybind11::handle keys, const WriteOptions& options);
   void ScanPage(Future future, const std::string& cursor, const ScanOptions& options);
   void Count(Future future, pybind11::handle deadline);
   void Stats(Future future, pybind11::handle deadline);

@@ -92,8 +92,8 @@ void DefineAsyncClient(py::module_& module) {
                           WriteOptionsOf(if_absent, py::none(), ttl, deadline));
            })
       .def("delete_many",
-           [](Self& self, py::object future, py::iterable keys, Handle deadline) {
-             self.DeleteMany(std::move(future), std::move(keys),
+           [](Self& self, py::object future, py::handle keys, Handle deadline) {
+             self.DeleteMany(std::move(future), keys,
                              WriteOptionsOf(false, py::none(), py::none(), deadline));
            })
       .def("scan_page", [](Self& self, py::object future, const std::string& cursor, Handle prefix,

@@ -21,6 +21,18 @@
 
 namespace osprey::python {
 
+// PyEval_SaveThread without more: pybind11's form takes longer.
+class GilReleased {
+ public:
+  GilReleased() : state_(PyEval_SaveThread()) {}
+  ~GilReleased() { PyEval_RestoreThread(state_); }
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
 // `start(client, callback)` starts the operation, with the lane that `take()` returns. If a signal
 // handler raises, the lane is closed, which answers what is in flight: the answer must outlive the
 // lane.
@@ -30,7 +42,7 @@ T AwaitAnswer(bool is_write, Take take, Start start) {
   absl::Status status;
   {
     Lanes::Taken lane = take();
-    pybind11::gil_scoped_release released;
+    const GilReleased released;
     status = start(*lane, [&answer](T result) { answer.emplace(std::move(result)); });
     while (status.ok() && !answer.has_value()) {
       lane->Wait(kSlice);
@@ -50,7 +62,7 @@ void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>&
   const absl::Time end = absl::Now() + deadline;
   size_t in_flight = 0;
   Lanes::Taken lane = take();
-  pybind11::gil_scoped_release released;
+  const GilReleased released;
   for (size_t next = 0; next < indices.size() || in_flight > 0;) {
     while (next < indices.size()) {
       const size_t i = indices[next];

@@ -21,6 +21,13 @@ PythonBuffer* BufferBefore(const BufferMap& map, const std::byte* data) {
   return next == map.begin() ? nullptr : std::prev(next)->second;
 }
 
+// As py::cast, for an object that is known to be a Buffer.
+PythonBuffer* InstanceOf(PyObject* self) {
+  return reinterpret_cast<py::detail::instance*>(self)
+      ->get_value_and_holder()
+      .value_ptr<PythonBuffer>();
+}
+
 }  // namespace
 
 PythonBuffer::PythonBuffer(Parts parts)
@@ -83,12 +90,12 @@ std::string PythonBuffer::Describe() const {
 
 int PythonBuffer::Export(PyObject* self, Py_buffer* view, int flags) {
   try {
-    auto buffer = py::cast<std::shared_ptr<PythonBuffer>>(py::handle(self));
-    buffer->CheckUsable();
-    if (PyBuffer_FillInfo(view, self, buffer->data_, static_cast<Py_ssize_t>(buffer->size_),
+    PythonBuffer& buffer = *InstanceOf(self);
+    buffer.CheckUsable();
+    if (PyBuffer_FillInfo(view, self, buffer.data_, static_cast<Py_ssize_t>(buffer.size_),
                           /*readonly=*/0, flags) != 0)
       return -1;
-    ++buffer->views_;
+    ++buffer.views_;
     return 0;
   } catch (py::error_already_set& error) {
     // The protocol asks for a BufferError.
@@ -99,13 +106,24 @@ int PythonBuffer::Export(PyObject* self, Py_buffer* view, int flags) {
   }
 }
 
-void PythonBuffer::EndExport(PyObject* self, Py_buffer* /*view*/) {
-  --py::cast<PythonBuffer&>(py::handle(self)).views_;
+void PythonBuffer::EndExport(PyObject* self, Py_buffer* /*view*/) { --InstanceOf(self)->views_; }
+
+namespace {
+
+Bytes ViewOf(py::handle object, bool writable) {
+  try {
+    return writable ? Bytes::Target(object) : Bytes::Value(object);
+  } catch (const py::error_already_set&) {
+    // The error of a released Buffer is that of its operations.
+    if (py::isinstance<PythonBuffer>(object)) py::cast<PythonBuffer&>(object).CheckUsable();
+    throw;
+  }
 }
 
+}  // namespace
+
 Span SpanOf(const BufferMap& map, py::handle object, bool writable) {
-  if (py::isinstance<PythonBuffer>(object)) py::cast<PythonBuffer&>(object).CheckUsable();
-  Bytes view = writable ? Bytes::Target(object) : Bytes::Value(object);
+  Bytes view = ViewOf(object, writable);
   const auto* data = reinterpret_cast<const std::byte*>(view.view().data());
   PythonBuffer* buffer = BufferBefore(map, data);
   const size_t length = view.view().size();

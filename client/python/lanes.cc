@@ -62,18 +62,22 @@ Lanes::~Lanes() {
   new auto(std::move(pool_));
 }
 
-void Lanes::RaiseIfUnusable() {
+// `home` null: the lane of this thread, else the most recently used. Nothing: there is none now, and
+// `seen` is what AwaitIdle takes.
+std::optional<Lanes::Taken> Lanes::TakeIdle(const Home* home, uint64_t& seen) {
   fork_mark_.RaiseIfForked();
-  std::lock_guard lock(mutex_);
-  if (is_closed_) Raise(ErrorOf("closed", "this Client is closed: make another"));
-}
-
-std::optional<Lanes::Taken> Lanes::TakeIdle(const Home* home) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (is_closed_) {
+    lock.unlock();
+    Raise(ErrorOf("closed", "this Client is closed: make another"));
+  }
+  seen = changes_;
+  const std::thread::id self = std::this_thread::get_id();
   auto chosen = home == nullptr && !idle_.empty() ? idle_.end() - 1 : idle_.end();
-  for (auto it = idle_.begin(); it != idle_.end(); ++it) {
-    if (home == nullptr ? it->last == std::this_thread::get_id() : it->home.get() == home)
-      chosen = it;
+  if (home != nullptr || chosen == idle_.end() || chosen->last != self) {
+    for (auto it = idle_.begin(); it != idle_.end(); ++it) {
+      if (home == nullptr ? it->last == self : it->home.get() == home) chosen = it;
+    }
   }
   if (chosen == idle_.end()) return std::nullopt;
   Taken taken(shared_from_this(), std::move(chosen->lane), std::move(chosen->home));
@@ -81,27 +85,24 @@ std::optional<Lanes::Taken> Lanes::TakeIdle(const Home* home) {
   return taken;
 }
 
-uint64_t Lanes::changes() {
-  std::lock_guard lock(mutex_);
-  return changes_;
-}
-
 // Waits a slice, or until a lane was given back since `seen`, and runs Python's signal handlers.
 void Lanes::AwaitIdle(uint64_t seen) {
   py::gil_scoped_release released;
   {
     std::unique_lock lock(mutex_);
+    ++waiting_;
     given_.wait_for(lock, absl::ToChronoMilliseconds(kSlice), [&] { return changes_ != seen; });
+    --waiting_;
   }
   CheckSignals();
 }
 
 Lanes::Taken Lanes::Take(absl::Duration wait) {
+  uint64_t seen = 0;
+  if (std::optional<Taken> taken = TakeIdle(nullptr, seen)) return *std::move(taken);
   const absl::Time end = absl::Now() + wait;
   for (;;) {
-    RaiseIfUnusable();
-    const uint64_t seen = changes();
-    if (std::optional<Taken> taken = TakeIdle(nullptr)) return *std::move(taken);
+    if (std::optional<Taken> taken = TakeIdle(nullptr, seen)) return *std::move(taken);
     // The pool lends a new lane. (Pool before lane: a late lane goes before its pool.)
     struct Lent {
       std::shared_ptr<ClientPool> pool;
@@ -119,11 +120,11 @@ Lanes::Taken Lanes::Take(absl::Duration wait) {
 
 std::optional<Lanes::Taken> Lanes::TakeHome(const std::shared_ptr<Home>& home,
                                             absl::Duration wait) {
+  uint64_t seen = 0;
+  if (std::optional<Taken> taken = TakeIdle(home.get(), seen)) return taken;
   const absl::Time end = absl::Now() + wait;
   for (;;) {
-    RaiseIfUnusable();
-    const uint64_t seen = changes();
-    if (std::optional<Taken> taken = TakeIdle(home.get())) return taken;
+    if (std::optional<Taken> taken = TakeIdle(home.get(), seen)) return taken;
     if (home->is_gone()) return std::nullopt;
     if (absl::Now() >= end) {
       Raise(MakeError(Reason::kLanesTaken,
@@ -161,9 +162,9 @@ void Lanes::Give(std::optional<ClientPool::Lane> lane, const std::shared_ptr<Hom
     std::lock_guard lock(mutex_);
     ++changes_;
     if (!is_busy && !is_closed_) {
-      swept = home->Sweep();
+      if (home->has_dropped()) swept = home->Sweep();
       idle_.push_back({std::this_thread::get_id(), *std::move(lane), home});
-      given_.notify_all();
+      if (waiting_ > 0) given_.notify_all();
       return;
     }
   }

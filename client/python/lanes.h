@@ -87,12 +87,9 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   };
 
   explicit Lanes(std::shared_ptr<ClientPool> pool);
-  // `home` null: that of this thread, else the most recently used.
-  std::optional<Taken> TakeIdle(const Home* home);
-  uint64_t changes();
+  std::optional<Taken> TakeIdle(const Home* home, uint64_t& seen);
   void AwaitIdle(uint64_t seen);
   void Give(std::optional<ClientPool::Lane> lane, const std::shared_ptr<Home>& home);
-  void RaiseIfUnusable();
 
   const ForkMark fork_mark_;
   std::shared_ptr<ClientPool> pool_;  // a thread of RunInterruptibly may hold it, too
@@ -100,6 +97,7 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   std::mutex mutex_;
   std::condition_variable given_;
   bool is_closed_ = false;
+  int waiting_ = 0;         // threads in AwaitIdle
   uint64_t changes_ = 0;    // lanes that came back, or were closed
   std::vector<Idle> idle_;  // the most recently used is last
 };

@@ -11,6 +11,7 @@
 #include "client/python/async_client.h"
 #include "client/python/buffers.h"
 #include "client/python/errors.h"
+#include "client/python/fast_methods.h"
 #include "client/python/python_client.h"
 #include "client/python/results.h"
 
@@ -34,14 +35,11 @@ std::unique_ptr<PythonClient> MakeClient(const std::string& uri, py::handle conn
 }
 
 void DefineClient(py::module_& module) {
-  py::class_<PythonClient>(module, "Client")
-      .def(py::init(&MakeClient), arg("uri"), py::kw_only(), arg("connect_timeout") = py::none(),
+  py::class_<PythonClient> type(module, "Client");
+  DefineFastMethods(type);
+  type.def(py::init(&MakeClient), arg("uri"), py::kw_only(), arg("connect_timeout") = py::none(),
            arg("deadline") = py::none(), arg("connections_max") = 64, arg("auth_key_file") = "",
            arg("auth_key") = py::bytes(""))
-      .def("get", &PythonClient::Get, arg("key"), arg("default") = py::none(), py::kw_only(),
-           arg("deadline") = py::none(),
-           "The Value of the key, or `default` if the key is absent.\n\n"
-           "deadline: seconds, up to 60; None: the client's. Raises TimedOut, Unavailable.")
       .def(
           "put",
           [](PythonClient& self, py::handle key, py::handle value, bool if_absent,
@@ -105,10 +103,6 @@ void DefineClient(py::module_& module) {
       .def("ttl", &PythonClient::Ttl, arg("key"), py::kw_only(), arg("deadline") = py::none(),
            "A lower bound of the seconds that the key has to live; None: no end. Raises NotFound "
            "if it is absent.")
-      .def("get_many", &PythonClient::GetMany, arg("keys"), py::kw_only(),
-           arg("deadline") = py::none(),
-           "A list with the result of each key, in their order: a Value, None if it is absent, or "
-           "an Error.")
       .def(
           "put_many",
           [](PythonClient& self, py::object items, bool if_absent, py::handle ttl,
@@ -123,9 +117,8 @@ void DefineClient(py::module_& module) {
           "their order: the version of the write, or an Error. Conditions and ttl hold for each.")
       .def(
           "delete_many",
-          [](PythonClient& self, py::iterable keys, py::handle deadline) {
-            return self.DeleteMany(std::move(keys),
-                                   WriteOptionsOf(false, py::none(), py::none(), deadline));
+          [](PythonClient& self, py::handle keys, py::handle deadline) {
+            return self.DeleteMany(keys, WriteOptionsOf(false, py::none(), py::none(), deadline));
           },
           arg("keys"), py::kw_only(), arg("deadline") = py::none(),
           "Deletes the keys. Returns a list with the result of each, in their order: the version "
@@ -142,12 +135,6 @@ void DefineClient(py::module_& module) {
            "The object must stay as it is until the Buffer is released. Over RDMA the memory is "
            "pinned. Over shm\n"
            "the operations copy once: there only allocate() gives Buffers without a copy.")
-      .def("get_into", &PythonClient::GetInto, arg("key"), arg("target"), py::kw_only(),
-           arg("deadline") = py::none(),
-           "Reads the value into target, a Buffer or a contiguous view of bytes in one. Returns "
-           "ValueInfo, or\n"
-           "None if the key is absent. The rest of target is lost in any case.\n\n"
-           "Raises BufferTooSmall (bytes_needed is the length), TimedOut, Unavailable.")
       .def(
           "put_from",
           [](PythonClient& self, py::handle key, py::handle source, bool if_absent,

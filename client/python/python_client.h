@@ -25,7 +25,7 @@ class PythonClient {
   PythonClient(const std::string& uri, const PoolOptions& options)
       : lanes_(Lanes::Connect(uri, options)), deadline_(options.client.deadline) {}
 
-  pybind11::object Get(pybind11::handle key, pybind11::object default_value,
+  pybind11::object Get(pybind11::handle key, pybind11::handle default_value,
                        pybind11::handle deadline);
   uint64_t Put(pybind11::handle key, pybind11::handle value, const WriteOptions& options);
   pybind11::object Delete(pybind11::handle key, const WriteOptions& options);
@@ -35,9 +35,9 @@ class PythonClient {
   uint64_t Expire(pybind11::handle key, pybind11::handle ttl, const WriteOptions& options);
   pybind11::object Ttl(pybind11::handle key, pybind11::handle deadline);
 
-  pybind11::list GetMany(pybind11::iterable keys, pybind11::handle deadline);
+  pybind11::list GetMany(pybind11::handle keys, pybind11::handle deadline);
   pybind11::list PutMany(pybind11::object items, const WriteOptions& options);
-  pybind11::list DeleteMany(pybind11::iterable keys, const WriteOptions& options);
+  pybind11::list DeleteMany(pybind11::handle keys, const WriteOptions& options);
 
   // Without a copy: python_client_buffers.cc.
   std::shared_ptr<PythonBuffer> Allocate(size_t bytes);

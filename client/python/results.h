@@ -17,20 +17,6 @@
 
 namespace osprey::python {
 
-// osprey.Value.
-struct ValueResult {
-  pybind11::bytes value;
-  uint64_t version = 0;
-  pybind11::object ttl;
-};
-
-// osprey.ValueInfo.
-struct InfoResult {
-  uint64_t length = 0;  // bytes
-  uint64_t version = 0;
-  pybind11::object ttl;
-};
-
 // osprey.Item of a scan.
 struct ItemResult {
   pybind11::bytes key;
