@@ -125,7 +125,7 @@ class Client:
         future = self._loop.create_future()
         try:
             if self._later:
-                raise LimitReached
+                raise LimitReached  # it starts after those, however little it needs
             getattr(core, name)(future, *args)
         except LimitReached:
             if not self._later and core.in_flight == 0:

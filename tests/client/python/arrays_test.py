@@ -64,6 +64,22 @@ def test_an_array_of_its_own_needs_no_copy(client):
         assert watched.get_array("part").shape == (5, 60)
 
 
+def test_a_view_of_another_layout_is_filled_in_its_order(client):
+    array = client.allocate_array((50, 60))
+    stored = np.arange(3000, dtype="f4").reshape(60, 50)
+    client.put_array("a", stored)
+    client.get_array("a", out=array.T)
+    assert (array.T == stored).all()
+
+
+def test_bytes_before_an_array_in_a_buffer_stay(client):
+    bytes_of_buffer = np.frombuffer(client.allocate(1000), "u1")
+    bytes_of_buffer[:] = 5
+    client.put_array("a", bytes_of_buffer[128:])
+    assert (bytes_of_buffer == 5).all()
+    assert (client.get_array("a") == 5).all()
+
+
 def test_an_absent_array(client):
     assert client.get_array("absent") is None
     assert client.get_array("absent", out=np.zeros(3)) is None

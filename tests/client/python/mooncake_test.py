@@ -69,6 +69,13 @@ def test_get_buffer(store, size):
     assert store.get_buffer("absent") is None
 
 
+@pytest.mark.parametrize("size_before", [7, 500])
+def test_get_buffer_of_a_key_that_is_replaced_meanwhile(store, monkeypatch, size_before):
+    store.put("k", b"v" * 300)
+    monkeypatch.setattr(store, "_size", lambda key: size_before)
+    assert bytes(store.get_buffer("k")) == b"v" * 300
+
+
 def test_errors_are_numbers(store, caplog):
     assert store.put("", b"x") == -400
     assert "empty_key" in caplog.text
