@@ -60,12 +60,6 @@ def own_server():
             stop(server)
 
 
-def interrupt_soon():
-    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    return timer
-
-
 def test_threads_count_together():
     threads, rounds = 4, 50
     with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
@@ -141,7 +135,7 @@ def test_other_threads_run_during_a_wait(waiting_client):
 
 
 @pytest.mark.parametrize("name", ["put", "put_many", "get", "get_many"])
-def test_ctrl_c_ends_a_wait(waiting_client, name):
+def test_ctrl_c_ends_a_wait(waiting_client, interrupted, name):
     arguments = {"put": ("k", b""), "put_many": ([("a", b""), ("b", b"")],), "get": ("k",), "get_many": (["a", "b"],)}[name]
     begin = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -150,11 +144,9 @@ def test_ctrl_c_ends_a_wait(waiting_client, name):
             server, address = stack.enter_context(own_server())
             client = stack.enter_context(osprey.Client(address, connect_timeout=60, deadline=60))
             end(client, server)
-        timer = interrupt_soon()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted():
             getattr(client, name)(*arguments)
         assert time.monotonic() - begin < ENDS_EARLY_S
-        timer.join()
 
 
 @pytest.mark.parametrize("name", ["get", "get_many"])
@@ -173,24 +165,20 @@ def test_a_get_waits_for_a_server_that_comes_back(name):
     assert found == (None if name == "get" else [None, None])
 
 
-def test_ctrl_c_ends_a_connect():
+def test_ctrl_c_ends_a_connect(interrupted):
     begin = time.monotonic()
-    timer = interrupt_soon()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         osprey.Client("shm:///osprey-no-such-server", connect_timeout=60)
     assert time.monotonic() - begin < ENDS_EARLY_S
-    timer.join()
 
 
-def test_the_client_works_after_an_interrupted_wait():
+def test_the_client_works_after_an_interrupted_wait(interrupted):
     with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
         os.kill(SERVER, signal.SIGSTOP)
-        timer = interrupt_soon()
         try:
-            with pytest.raises(KeyboardInterrupt):
+            with interrupted():
                 client.put("k", b"")
         finally:
             os.kill(SERVER, signal.SIGCONT)
-        timer.join()
         client.put("k", b"again")
         assert client.get("k").value == b"again"
