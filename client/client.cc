@@ -31,6 +31,8 @@ constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
 // A wait that has spun for so long lets other threads run.
 constexpr absl::Duration kGiveWayAfter = absl::Microseconds(10);
 constexpr absl::Duration kSleepMin = absl::Microseconds(50);
+// No wait is longer: it serves as infinity, also for clocks that do not support that.
+constexpr absl::Duration kSleepMax = absl::Hours(1);
 // How long the destructor waits for the connection to end. After it, the transport's destruction
 // ends READs by force.
 constexpr absl::Duration kCloseMax = absl::Seconds(2);
@@ -138,9 +140,7 @@ void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
 void Client::Impl::Sleep(absl::Time now, absl::Time end) {
   const absl::Duration left = std::min(end, engine_->NextTimer()) - now;
   if (left < kSleepMin || !engine_->transport().Arm()) return;
-  // No wait is longer than this: an hour serves as infinity, also for clocks that do not support
-  // it.
-  const timespec timeout = absl::ToTimespec(std::min(left, absl::Hours(1)));
+  const timespec timeout = absl::ToTimespec(std::min(left, kSleepMax));
   pollfd fd = {engine_->transport().fd(), POLLIN, 0};
   // After any return (a signal, or at once for lack of kernel memory) the caller checks for events.
   (void)ppoll(&fd, 1, &timeout, nullptr);
@@ -280,10 +280,14 @@ absl::StatusOr<Value> Client::TraceGet(absl::string_view key, std::vector<TraceS
 }
 
 absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
+  return impl_->Block<std::string>(
+      [&](auto done) { return StartServerStats(std::move(done), deadline); });
+}
+
+absl::Status Client::StartServerStats(StatsCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->Block<std::string>(
-      [&](auto done) { return impl_->engine().start().Stats(*end, std::move(done)); });
+  return impl_->engine().start().Stats(*end, std::move(done));
 }
 
 absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Duration deadline) {
@@ -373,6 +377,15 @@ int Client::Wait(absl::Duration timeout) {
   // unchanged.
   const uint64_t before = engine.ended();
   return impl_->PollUntil([&] { return engine.ended() != before; }, Now() + timeout);
+}
+
+int Client::fd() const { return impl_->engine().transport().fd(); }
+
+absl::Duration Client::Arm() {
+  client::ClientEngine& engine = impl_->engine();
+  const absl::Duration left = std::min(engine.NextTimer() - Now(), kSleepMax);
+  if (left <= absl::ZeroDuration() || !engine.transport().Arm()) return absl::ZeroDuration();
+  return left;
 }
 
 int Client::in_flight() const { return impl_->engine().in_flight(); }

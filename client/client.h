@@ -372,12 +372,18 @@ class Client {
   using GetIntoCallback = absl::AnyInvocable<void(absl::StatusOr<ValueInfo>)>;
   absl::Status StartGetInto(absl::string_view key, Buffer& buffer, size_t offset,
                             GetIntoCallback done, absl::Duration deadline = absl::ZeroDuration());
+  // As StartGetInto, into `room` bytes from `offset` on: the others are not touched.
+  absl::Status StartGetIntoPart(absl::string_view key, Buffer& buffer, size_t offset, size_t room,
+                                GetIntoCallback done,
+                                absl::Duration deadline = absl::ZeroDuration());
   absl::Status StartPutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
                             size_t length, const WriteOptions& options, WriteCallback done);
 
   using ScanCallback = absl::AnyInvocable<void(absl::StatusOr<ScanPage>)>;
   absl::Status StartScan(absl::string_view cursor, const ScanOptions& options, ScanCallback done);
   absl::Status StartCount(WriteCallback done, absl::Duration deadline = absl::ZeroDuration());
+  using StatsCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
+  absl::Status StartServerStats(StatsCallback done, absl::Duration deadline = absl::ZeroDuration());
 
   // As MultiGet and the others. Operations in flight count against the same limit. Keys that cannot
   // start at once start when others of the call end. RESOURCE_EXHAUSTED: not even one can start.
@@ -400,6 +406,13 @@ class Client {
   // Options::wait.
   int Wait(absl::Duration timeout);
   int in_flight() const;
+
+  // For an event loop that waits for several things: it polls until Poll returns 0, calls Arm, and
+  // waits until fd() is readable, but no longer than Arm returned. Zero: Poll has something to do
+  // now. At most an hour. After every Start… it polls again. fd() stays the same, and is the
+  // Client's to close. It may be readable without need.
+  int fd() const;
+  absl::Duration Arm();
 
   // Whether the client could send operations at the last Poll or call.
   bool connected() const;

@@ -61,9 +61,14 @@ absl::StatusOr<uint64_t> Client::PutFrom(absl::string_view key, const Buffer& bu
 
 absl::Status Client::StartGetInto(absl::string_view key, Buffer& buffer, size_t offset,
                                   GetIntoCallback done, absl::Duration deadline) {
+  const size_t room = offset <= buffer.size() ? buffer.size() - offset : 0;
+  return StartGetIntoPart(key, buffer, offset, room, std::move(done), deadline);
+}
+
+absl::Status Client::StartGetIntoPart(absl::string_view key, Buffer& buffer, size_t offset,
+                                      size_t room, GetIntoCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  const size_t room = offset <= buffer.size() ? buffer.size() - offset : 0;
   absl::StatusOr<client::UserMemory> target = SpanOf(buffer, offset, room);
   if (!target.ok()) return target.status();
   return impl_->engine().start().GetInto(key, *std::move(target), *end, std::move(done));

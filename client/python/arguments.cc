@@ -54,21 +54,55 @@ Bytes Bytes::Value(py::handle object) {
   return bytes;
 }
 
-void Bytes::Hold(py::handle object, const char* what) {
-  if (!PyObject_CheckBuffer(object.ptr())) RaiseType(absl::StrCat(what, ", not ", TypeOf(object)));
-  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
-  has_buffer_ = true;
-  view_ = {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
+Bytes Bytes::Target(py::handle object) {
+  Bytes bytes;
+  bytes.Hold(object, "a target must be writable and bytes-like", PyBUF_WRITABLE);
+  return bytes;
 }
 
-Bytes::Bytes(Bytes&& other) noexcept
-    : object_(std::move(other.object_)),
-      has_buffer_(std::exchange(other.has_buffer_, false)),
-      buffer_(other.buffer_),
-      view_(other.view_) {}
+void Bytes::Hold(py::handle object, const char* what, int flags) {
+  if (!PyObject_CheckBuffer(object.ptr())) RaiseType(absl::StrCat(what, ", not ", TypeOf(object)));
+  if (PyBytes_CheckExact(object.ptr()) && flags == PyBUF_SIMPLE) {
+    object_ = py::reinterpret_borrow<py::object>(object);
+    view_ = {PyBytes_AS_STRING(object.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))};
+    return;
+  }
+  auto buffer = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(object.ptr(), buffer.get(), flags) != 0) throw py::error_already_set();
+  view_ = {static_cast<const char*>(buffer->buf), static_cast<size_t>(buffer->len)};
+  buffer_.reset(buffer.release());
+}
 
-Bytes::~Bytes() {
-  if (has_buffer_) PyBuffer_Release(&buffer_);
+void Bytes::Release::operator()(Py_buffer* buffer) const {
+  PyBuffer_Release(buffer);
+  delete buffer;
+}
+
+Keys::Keys(py::handle keys) {
+  if (py::isinstance<py::str>(keys) || PyObject_CheckBuffer(keys.ptr()))
+    RaiseType("keys must be an iterable of keys, not one key: write [key]");
+  const auto all = py::reinterpret_steal<py::object>(
+      PySequence_Fast(keys.ptr(), "keys must be an iterable of keys"));
+  if (!all) throw py::error_already_set();
+  // (The buffer protocol may call code of Python, which may change a list.)
+  bytes.reserve(static_cast<size_t>(PySequence_Fast_GET_SIZE(all.ptr())));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(all.ptr()); ++i) {
+    const auto key = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(all.ptr(), i));
+    bytes.push_back(Bytes::Key(key));
+  }
+  views.reserve(bytes.size());
+  for (const Bytes& key : bytes) views.push_back(key.view());
+}
+
+Items::Items(py::object items) {
+  if (py::isinstance<py::dict>(items)) items = items.attr("items")();
+  for (py::handle item : items) {
+    if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2)
+      RaiseType("items must be a dict, or an iterable of tuples (key, value)");
+    Bytes key = Bytes::Key(PyTuple_GET_ITEM(item.ptr(), 0));
+    bytes.emplace_back(std::move(key), Bytes::Value(PyTuple_GET_ITEM(item.ptr(), 1)));
+  }
+  for (const auto& [key, value] : bytes) pairs.push_back({key.view(), value.view()});
 }
 
 absl::Duration DeadlineOf(py::handle seconds) {
@@ -113,6 +147,17 @@ uint64_t VersionOf(py::handle version) {
           false);
   }
   return number;
+}
+
+ScanOptions ScanOptionsOf(py::handle prefix, bool values, uint64_t value_bytes_max, uint64_t limit,
+                          py::handle deadline) {
+  ScanOptions options;
+  options.prefix = std::string(Bytes::Key(prefix).view());
+  options.values = values;
+  options.value_bytes_max = value_bytes_max;
+  options.limit = limit;
+  options.deadline = DeadlineOf(deadline);
+  return options;
 }
 
 WriteOptions WriteOptionsOf(bool if_absent, py::handle if_version, py::handle ttl,

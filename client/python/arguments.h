@@ -8,7 +8,10 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -23,20 +26,37 @@ class Bytes {
   static Bytes Key(pybind11::handle object);
   // A value: bytes-like. TypeError for a str, whose encoding the caller chooses.
   static Bytes Value(pybind11::handle object);
-  Bytes(Bytes&& other) noexcept;
+  // Bytes to write to: a writable bytes-like object.
+  static Bytes Target(pybind11::handle object);
+  Bytes(Bytes&&) noexcept = default;
   Bytes& operator=(Bytes&&) = delete;
-  ~Bytes();
 
   absl::string_view view() const { return view_; }
 
  private:
   Bytes() = default;
-  void Hold(pybind11::handle object, const char* what);
+  void Hold(pybind11::handle object, const char* what, int flags = PyBUF_SIMPLE);
 
-  pybind11::object object_;
-  bool has_buffer_ = false;
-  Py_buffer buffer_ = {};
+  struct Release {
+    void operator()(Py_buffer* buffer) const;
+  };
+  pybind11::object object_;                     // a str or bytes, which do not change
+  std::unique_ptr<Py_buffer, Release> buffer_;  // of other objects
   absl::string_view view_;
+};
+
+// Many keys from an iterable. A str or bytes is iterable too, but never meant.
+struct Keys {
+  explicit Keys(pybind11::handle keys);
+  std::vector<Bytes> bytes;
+  std::vector<absl::string_view> views;
+};
+
+// Keys and values, from a dict or an iterable of tuples.
+struct Items {
+  explicit Items(pybind11::object items);
+  std::vector<std::pair<Bytes, Bytes>> bytes;
+  std::vector<KeyValue> pairs;
 };
 
 // Seconds, as int or float. None: ZeroDuration, which means the default.
@@ -49,6 +69,8 @@ pybind11::object SecondsOf(absl::Duration ttl);
 // None: no condition.
 uint64_t VersionOf(pybind11::handle version);
 
+ScanOptions ScanOptionsOf(pybind11::handle prefix, bool values, uint64_t value_bytes_max,
+                          uint64_t limit, pybind11::handle deadline);
 WriteOptions WriteOptionsOf(bool if_absent, pybind11::handle if_version, pybind11::handle ttl,
                             pybind11::handle deadline);
 

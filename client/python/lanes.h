@@ -3,9 +3,7 @@
 // Threads: any thread takes a lane, uses it and gives it back. Waits are sliced: after each slice
 // the thread takes the GIL and runs Python's signal handlers. What they raise ends the wait.
 //
-// Fork: a child shares its parent's connections and must not use them. pthread_atfork
-// counts the forks. IsForked() is true in a child, and the destructor then leaves all connections
-// as they are.
+// Fork: in a child the destructor leaves all connections as they are.
 //
 // Thread rule: thread-safe. The caller holds the GIL; waits release it.
 
@@ -27,6 +25,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/pool.h"
+#include "client/python/fork_mark.h"
+#include "client/python/home.h"
 
 namespace osprey::python {
 
@@ -56,38 +56,50 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
     ~Taken();
     Client& operator*() const { return **lane_; }
     Client* operator->() const { return &**lane_; }
+    const std::shared_ptr<Home>& home() const { return home_; }
 
    private:
     friend class Lanes;
-    Taken(std::shared_ptr<Lanes> lanes, ClientPool::Lane lane)
-        : lanes_(std::move(lanes)), lane_(std::move(lane)) {}
+    Taken(std::shared_ptr<Lanes> lanes, ClientPool::Lane lane, std::shared_ptr<Home> home)
+        : lanes_(std::move(lanes)), lane_(std::move(lane)), home_(std::move(home)) {}
 
     std::shared_ptr<Lanes> lanes_;
     std::optional<ClientPool::Lane> lane_;
+    std::shared_ptr<Home> home_;
   };
 
   // Waits up to `wait` for a lane, if all are taken. Raises the errors of ClientPool::Take, and
   // Closed or Forked.
   Taken Take(absl::Duration wait);
+  // The same, but the lane of `home`. Nothing if that is gone.
+  std::optional<Taken> TakeHome(const std::shared_ptr<Home>& home, absl::Duration wait);
+  // Destroys the Buffers of `home` when its lane is free, or now.
+  void Drop(const std::shared_ptr<Home>& home, Home::Dropped dropped);
   // Closes idle lanes at once, taken ones as they come back. May be called again.
   void Close();
-  bool IsForked() const;
   int lanes() const { return pool_->lanes(); }
 
  private:
-  explicit Lanes(std::shared_ptr<ClientPool> pool);
-  std::optional<ClientPool::Lane> TakeIdle();
-  void Give(ClientPool::Lane lane);
-  void RaiseIfUnusable();
+  struct Idle {
+    std::thread::id last;  // the thread that used it
+    ClientPool::Lane lane;
+    std::shared_ptr<Home> home;
+  };
 
-  const int forks_;                   // of the process when this was made
+  explicit Lanes(std::shared_ptr<ClientPool> pool);
+  std::optional<Taken> TakeIdle(const Home* home, uint64_t& seen);
+  void AwaitIdle(uint64_t seen);
+  void Give(std::optional<ClientPool::Lane> lane, const std::shared_ptr<Home>& home);
+
+  const ForkMark fork_mark_;
   std::shared_ptr<ClientPool> pool_;  // a thread of RunInterruptibly may hold it, too
 
   std::mutex mutex_;
   std::condition_variable given_;
   bool is_closed_ = false;
-  // The most recently used is last, with the thread that used it.
-  std::vector<std::pair<std::thread::id, ClientPool::Lane>> idle_;
+  int waiting_ = 0;         // threads in AwaitIdle
+  uint64_t changes_ = 0;    // lanes that came back, or were closed
+  std::vector<Idle> idle_;  // the most recently used is last
 };
 
 }  // namespace osprey::python

@@ -8,8 +8,12 @@
 #include <utility>
 
 #include "client/python/arguments.h"
+#include "client/python/async_client.h"
+#include "client/python/buffers.h"
 #include "client/python/errors.h"
+#include "client/python/fast_methods.h"
 #include "client/python/python_client.h"
+#include "client/python/results.h"
 
 namespace osprey::python {
 namespace {
@@ -30,44 +34,12 @@ std::unique_ptr<PythonClient> MakeClient(const std::string& uri, py::handle conn
   return std::make_unique<PythonClient>(uri, options);
 }
 
-void DefineResults(py::module_& module) {
-  py::class_<ValueResult>(module, "Value")
-      .def_property_readonly("value", [](const ValueResult& self) { return self.value; })
-      .def_readonly("version", &ValueResult::version)
-      .def_property_readonly("ttl", [](const ValueResult& self) { return self.ttl; })
-      .def("__bytes__", [](const ValueResult& self) { return self.value; })
-      .def("__repr__", [](const ValueResult& self) {
-        return py::str("Value(value={!r}, version={}, ttl={})")
-            .format(self.value, self.version, self.ttl);
-      });
-  py::class_<Number>(module, "Number")
-      .def_readonly("value", &Number::value)
-      .def_readonly("version", &Number::version)
-      .def("__int__", [](const Number& self) { return self.value; })
-      .def("__repr__", [](const Number& self) {
-        return py::str("Number(value={}, version={})").format(self.value, self.version);
-      });
-  py::class_<ItemResult>(module, "Item")
-      .def_property_readonly("key", [](const ItemResult& self) { return self.key; })
-      .def_property_readonly("value", [](const ItemResult& self) { return self.value; })
-      .def_readonly("value_length", &ItemResult::value_length)
-      .def_readonly("version", &ItemResult::version)
-      .def_property_readonly("ttl", [](const ItemResult& self) { return self.ttl; })
-      .def("__repr__", [](const ItemResult& self) {
-        return py::str("Item(key={!r}, value_length={}, version={}, ttl={})")
-            .format(self.key, self.value_length, self.version, self.ttl);
-      });
-}
-
 void DefineClient(py::module_& module) {
-  py::class_<PythonClient>(module, "Client")
-      .def(py::init(&MakeClient), arg("uri"), py::kw_only(), arg("connect_timeout") = py::none(),
+  py::class_<PythonClient> type(module, "Client");
+  DefineFastMethods(type);
+  type.def(py::init(&MakeClient), arg("uri"), py::kw_only(), arg("connect_timeout") = py::none(),
            arg("deadline") = py::none(), arg("connections_max") = 64, arg("auth_key_file") = "",
            arg("auth_key") = py::bytes(""))
-      .def("get", &PythonClient::Get, arg("key"), arg("default") = py::none(), py::kw_only(),
-           arg("deadline") = py::none(),
-           "The Value of the key, or `default` if the key is absent.\n\n"
-           "deadline: seconds, up to 60; None: the client's. Raises TimedOut, Unavailable.")
       .def(
           "put",
           [](PythonClient& self, py::handle key, py::handle value, bool if_absent,
@@ -131,10 +103,6 @@ void DefineClient(py::module_& module) {
       .def("ttl", &PythonClient::Ttl, arg("key"), py::kw_only(), arg("deadline") = py::none(),
            "A lower bound of the seconds that the key has to live; None: no end. Raises NotFound "
            "if it is absent.")
-      .def("get_many", &PythonClient::GetMany, arg("keys"), py::kw_only(),
-           arg("deadline") = py::none(),
-           "A list with the result of each key, in their order: a Value, None if it is absent, or "
-           "an Error.")
       .def(
           "put_many",
           [](PythonClient& self, py::object items, bool if_absent, py::handle ttl,
@@ -149,25 +117,58 @@ void DefineClient(py::module_& module) {
           "their order: the version of the write, or an Error. Conditions and ttl hold for each.")
       .def(
           "delete_many",
-          [](PythonClient& self, py::iterable keys, py::handle deadline) {
-            return self.DeleteMany(std::move(keys),
-                                   WriteOptionsOf(false, py::none(), py::none(), deadline));
+          [](PythonClient& self, py::handle keys, py::handle deadline) {
+            return self.DeleteMany(keys, WriteOptionsOf(false, py::none(), py::none(), deadline));
           },
           arg("keys"), py::kw_only(), arg("deadline") = py::none(),
           "Deletes the keys. Returns a list with the result of each, in their order: the version "
           "of the\n"
           "deletion, None if the key was absent, or an Error.")
       .def(
+          "allocate", &PythonClient::Allocate, arg("size"),
+          "A Buffer of `size` bytes, all 0, for get_into and put_from. NumPy and memoryview use it "
+          "as it is.\n\n"
+          "Over RDMA it is pinned: LimitReached if RLIMIT_MEMLOCK forbids it. It belongs to this "
+          "Client.")
+      .def("register", &PythonClient::Register, arg("memory"),
+           "A Buffer of the memory of a writable bytes-like object, such as a NumPy array.\n\n"
+           "The object must stay as it is until the Buffer is released. Over RDMA the memory is "
+           "pinned. Over shm\n"
+           "the operations copy once: there only allocate() gives Buffers without a copy.")
+      .def(
+          "put_from",
+          [](PythonClient& self, py::handle key, py::handle source, bool if_absent,
+             py::handle if_version, py::handle ttl, py::handle deadline) {
+            return self.PutFrom(key, source, WriteOptionsOf(if_absent, if_version, ttl, deadline));
+          },
+          arg("key"), arg("source"), py::kw_only(), arg("if_absent") = false,
+          arg("if_version") = py::none(), arg("ttl") = py::none(), arg("deadline") = py::none(),
+          "Stores source, a Buffer or a contiguous view of bytes in one, under key. Returns the "
+          "version.\n\n"
+          "The bytes must not change meanwhile: else ValueChanged. Conditions, ttl and errors as "
+          "for put.")
+      .def("get_many_into", &PythonClient::GetManyInto, arg("items"), py::kw_only(),
+           arg("deadline") = py::none(),
+           "get_into for each (key, target) of a dict or an iterable. The targets must not "
+           "overlap.\n\n"
+           "Returns a list with the result of each, in their order: ValueInfo, None, or an Error.")
+      .def(
+          "put_many_from",
+          [](PythonClient& self, py::object items, bool if_absent, py::handle ttl,
+             py::handle deadline) {
+            return self.PutManyFrom(std::move(items),
+                                    WriteOptionsOf(if_absent, py::none(), ttl, deadline));
+          },
+          arg("items"), py::kw_only(), arg("if_absent") = false, arg("ttl") = py::none(),
+          arg("deadline") = py::none(),
+          "put_from for each (key, source) of a dict or an iterable.\n\n"
+          "Returns a list with the result of each, in their order: the version, or an Error.")
+      .def(
           "scan_page",
           [](PythonClient& self, const std::string& cursor, py::handle prefix, bool values,
              uint64_t value_bytes_max, uint64_t limit, py::handle deadline) {
-            ScanOptions options;
-            options.prefix = std::string(Bytes::Key(prefix).view());
-            options.values = values;
-            options.value_bytes_max = value_bytes_max;
-            options.limit = limit;
-            options.deadline = DeadlineOf(deadline);
-            return self.ScanPage(cursor, options);
+            return self.ScanPage(cursor,
+                                 ScanOptionsOf(prefix, values, value_bytes_max, limit, deadline));
           },
           arg("cursor"), py::kw_only(), arg("prefix") = py::bytes(""), arg("values") = false,
           arg("value_bytes_max") = UINT64_MAX, arg("limit") = 1000, arg("deadline") = py::none(),
@@ -187,7 +188,9 @@ void DefineClient(py::module_& module) {
 
 PYBIND11_MODULE(_core, module) {
   DefineResults(module);
+  DefineBuffer(module);
   DefineClient(module);
+  DefineAsyncClient(module);
   module.def("reason_names", &ReasonNames);
 }
 

@@ -1,73 +1,50 @@
 #include "client/python/python_client.h"
 
-#include <optional>
+#include <algorithm>
 
+#include "client/python/await.h"
 #include "client/python/errors.h"
+#include "client/python/results.h"
 
 namespace osprey::python {
 
 namespace py = pybind11;
 
+template <typename T, typename Start>
+T PythonClient::Await(bool is_write, absl::Duration deadline, Start start) {
+  return AwaitAnswer<T>(
+      is_write, [&] { return lanes_->Take(LimitOf(deadline)); }, start);
+}
+
 namespace {
 
-py::object ResultOf(const Value& value) {
-  return py::cast(ValueResult{py::bytes(value.bytes), value.version, SecondsOf(value.ttl)});
+// Whether a GET ended because its slice of the deadline passed, with or without a connection.
+bool IsSliceOver(const absl::Status& status, absl::Duration limit) {
+  return limit > kSlice && (absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status));
 }
-
-// What a list of results has for one key.
-py::object ItemOf(const absl::StatusOr<Value>& result) {
-  if (result.ok()) return ResultOf(*result);
-  if (absl::IsNotFound(result.status())) return py::none();
-  return ErrorOf(result.status(), false);
-}
-
-py::object ItemOf(const absl::StatusOr<uint64_t>& result, bool absent_is_none) {
-  if (result.ok()) return py::int_(*result);
-  if (absent_is_none && absl::IsNotFound(result.status())) return py::none();
-  return ErrorOf(result.status(), true);
-}
-
-// Many keys from an iterable. A str or bytes is iterable too, but never meant.
-struct Keys {
-  explicit Keys(py::iterable keys) {
-    if (py::isinstance<py::str>(keys) || PyObject_CheckBuffer(keys.ptr()))
-      throw py::type_error("keys must be an iterable of keys, not one key: write [key]");
-    for (py::handle key : keys) bytes.push_back(Bytes::Key(key));
-    for (const Bytes& key : bytes) views.push_back(key.view());
-  }
-  std::vector<Bytes> bytes;
-  std::vector<absl::string_view> views;
-};
 
 }  // namespace
 
-// `start(client, callback)` starts the operation. If a signal handler raises, the lane is closed,
-// which answers what is in flight: the answer must outlive the lane.
-template <typename T, typename Start>
-T PythonClient::Await(bool is_write, absl::Duration deadline, Start start) {
-  std::optional<T> answer;
-  absl::Status status;
-  {
-    Lanes::Taken lane = lanes_->Take(deadline == absl::ZeroDuration() ? deadline_ : deadline);
-    py::gil_scoped_release released;
-    status = start(*lane, [&answer](T result) { answer.emplace(std::move(result)); });
-    while (status.ok() && !answer.has_value()) {
-      lane->Wait(kSlice);
-      if (!answer.has_value()) CheckSignals();
-    }
-  }
-  if (!status.ok()) Raise(status, is_write);
-  return *std::move(answer);
-}
-
-py::object PythonClient::Get(py::handle key, py::object default_value, py::handle deadline) {
+// First the client's blocking form, which takes a third of the time, for a slice: Ctrl-C is not
+// noticed meanwhile. What it does not answer is asked for again. (A GET can be repeated.)
+py::object PythonClient::Get(py::handle key, py::handle default_value, py::handle deadline) {
   const Bytes bytes = Bytes::Key(key);
-  const absl::Duration limit = DeadlineOf(deadline);
-  auto result = Await<absl::StatusOr<Value>>(false, limit, [&](Client& client, auto done) {
-    return client.StartGet(bytes.view(), std::move(done), limit);
-  });
+  const absl::Duration given = DeadlineOf(deadline);
+  const absl::Duration limit = LimitOf(given);
+  absl::StatusOr<Value> result = absl::UnknownError("");
+  {
+    Lanes::Taken lane = lanes_->Take(limit);
+    const GilReleased released;
+    result = lane->Get(bytes.view(), std::min(limit, kSlice));
+  }
+  if (IsSliceOver(result.status(), limit)) {
+    const absl::Duration rest = limit - kSlice;
+    result = Await<absl::StatusOr<Value>>(false, rest, [&](Client& client, auto done) {
+      return client.StartGet(bytes.view(), std::move(done), rest);
+    });
+  }
   if (result.ok()) return ResultOf(*result);
-  if (absl::IsNotFound(result.status())) return default_value;
+  if (absl::IsNotFound(result.status())) return py::reinterpret_borrow<py::object>(default_value);
   Raise(result.status(), false);
 }
 
@@ -145,47 +122,48 @@ py::object PythonClient::Ttl(py::handle key, py::handle deadline) {
   return SecondsOf(*result);
 }
 
-py::list PythonClient::GetMany(py::iterable keys, py::handle deadline) {
-  const Keys wanted(std::move(keys));
-  const absl::Duration limit = DeadlineOf(deadline);
-  auto results =
-      Await<std::vector<absl::StatusOr<Value>>>(false, limit, [&](Client& client, auto done) {
-        return client.StartMultiGet(wanted.views, std::move(done), limit);
-      });
-  py::list list;
-  for (const absl::StatusOr<Value>& result : results) list.append(ItemOf(result));
-  return list;
+py::list PythonClient::GetMany(py::handle keys, py::handle deadline) {
+  const Keys wanted(keys);
+  const absl::Duration limit = LimitOf(DeadlineOf(deadline));
+  std::vector<absl::StatusOr<Value>> results;
+  {
+    Lanes::Taken lane = lanes_->Take(limit);
+    const GilReleased released;
+    results = lane->MultiGet(wanted.views, std::min(limit, kSlice));
+  }
+  std::vector<size_t> late;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].ok() && IsSliceOver(results[i].status(), limit)) late.push_back(i);
+  }
+  if (!late.empty()) {
+    std::vector<absl::string_view> again;
+    for (size_t i : late) again.push_back(wanted.views[i]);
+    const absl::Duration rest = limit - kSlice;
+    auto answers =
+        Await<std::vector<absl::StatusOr<Value>>>(false, rest, [&](Client& client, auto done) {
+          return client.StartMultiGet(again, std::move(done), rest);
+        });
+    for (size_t i = 0; i < late.size(); ++i) results[late[i]] = std::move(answers[i]);
+  }
+  return ListOf(results);
 }
 
 py::list PythonClient::PutMany(py::object items, const WriteOptions& options) {
-  if (py::isinstance<py::dict>(items)) items = items.attr("items")();
-  std::vector<std::pair<Bytes, Bytes>> bytes;
-  for (py::handle item : items) {
-    if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2)
-      throw py::type_error("items must be a dict, or an iterable of tuples (key, value)");
-    Bytes key = Bytes::Key(PyTuple_GET_ITEM(item.ptr(), 0));
-    bytes.emplace_back(std::move(key), Bytes::Value(PyTuple_GET_ITEM(item.ptr(), 1)));
-  }
-  std::vector<KeyValue> pairs;
-  for (const auto& [key, value] : bytes) pairs.push_back({key.view(), value.view()});
+  const Items given(std::move(items));
   auto results = Await<std::vector<absl::StatusOr<uint64_t>>>(
       true, options.deadline, [&](Client& client, auto done) {
-        return client.StartMultiPut(pairs, options, std::move(done));
+        return client.StartMultiPut(given.pairs, options, std::move(done));
       });
-  py::list list;
-  for (const absl::StatusOr<uint64_t>& result : results) list.append(ItemOf(result, false));
-  return list;
+  return ListOf(results, /*absent_is_none=*/false);
 }
 
-py::list PythonClient::DeleteMany(py::iterable keys, const WriteOptions& options) {
-  const Keys wanted(std::move(keys));
+py::list PythonClient::DeleteMany(py::handle keys, const WriteOptions& options) {
+  const Keys wanted(keys);
   auto results = Await<std::vector<absl::StatusOr<uint64_t>>>(
       true, options.deadline, [&](Client& client, auto done) {
         return client.StartMultiDelete(wanted.views, options, std::move(done));
       });
-  py::list list;
-  for (const absl::StatusOr<uint64_t>& result : results) list.append(ItemOf(result, true));
-  return list;
+  return ListOf(results, /*absent_is_none=*/true);
 }
 
 py::tuple PythonClient::ScanPage(const std::string& cursor, const ScanOptions& options) {
@@ -194,14 +172,7 @@ py::tuple PythonClient::ScanPage(const std::string& cursor, const ScanOptions& o
         return client.StartScan(cursor, options, std::move(done));
       });
   if (!page.ok()) Raise(page.status(), false);
-  py::list items;
-  for (const ScanItem& item : page->items) {
-    py::object value = py::none();
-    if (item.has_value) value = py::bytes(item.value);
-    items.append(py::cast(ItemResult{py::bytes(item.key), std::move(value), item.value_length,
-                                     item.version, SecondsOf(item.ttl)}));
-  }
-  return py::make_tuple(items, page->cursor);
+  return PageOf(*page);
 }
 
 uint64_t PythonClient::Count(py::handle deadline) {
@@ -213,17 +184,13 @@ uint64_t PythonClient::Count(py::handle deadline) {
   return *result;
 }
 
-// The client has no asynchronous form of it.
 std::string PythonClient::Stats(py::handle deadline) {
   const absl::Duration limit = DeadlineOf(deadline);
-  struct Call {
-    Lanes::Taken lane;
-    absl::StatusOr<std::string> result;
-  };
-  auto call = std::make_shared<Call>(Call{lanes_->Take(deadline_), absl::UnknownError("")});
-  RunInterruptibly([call, limit] { call->result = call->lane->ServerStats(limit); });
-  if (!call->result.ok()) Raise(call->result.status(), false);
-  return *call->result;
+  auto result = Await<absl::StatusOr<std::string>>(false, limit, [&](Client& client, auto done) {
+    return client.StartServerStats(std::move(done), limit);
+  });
+  if (!result.ok()) Raise(result.status(), false);
+  return *std::move(result);
 }
 
 }  // namespace osprey::python

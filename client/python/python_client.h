@@ -9,37 +9,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/python/arguments.h"
+#include "client/python/buffers.h"
 #include "client/python/lanes.h"
 
 namespace osprey::python {
-
-// osprey.Value.
-struct ValueResult {
-  pybind11::bytes value;
-  uint64_t version = 0;
-  pybind11::object ttl;
-};
-
-// osprey.Item of a scan.
-struct ItemResult {
-  pybind11::bytes key;
-  pybind11::object value;  // None: not asked for, or too long
-  uint64_t value_length = 0;
-  uint64_t version = 0;
-  pybind11::object ttl;
-};
 
 class PythonClient {
  public:
   PythonClient(const std::string& uri, const PoolOptions& options)
       : lanes_(Lanes::Connect(uri, options)), deadline_(options.client.deadline) {}
 
-  pybind11::object Get(pybind11::handle key, pybind11::object default_value,
+  pybind11::object Get(pybind11::handle key, pybind11::handle default_value,
                        pybind11::handle deadline);
   uint64_t Put(pybind11::handle key, pybind11::handle value, const WriteOptions& options);
   pybind11::object Delete(pybind11::handle key, const WriteOptions& options);
@@ -49,9 +35,18 @@ class PythonClient {
   uint64_t Expire(pybind11::handle key, pybind11::handle ttl, const WriteOptions& options);
   pybind11::object Ttl(pybind11::handle key, pybind11::handle deadline);
 
-  pybind11::list GetMany(pybind11::iterable keys, pybind11::handle deadline);
+  pybind11::list GetMany(pybind11::handle keys, pybind11::handle deadline);
   pybind11::list PutMany(pybind11::object items, const WriteOptions& options);
-  pybind11::list DeleteMany(pybind11::iterable keys, const WriteOptions& options);
+  pybind11::list DeleteMany(pybind11::handle keys, const WriteOptions& options);
+
+  // Without a copy: python_client_buffers.cc.
+  std::shared_ptr<PythonBuffer> Allocate(size_t bytes);
+  std::shared_ptr<PythonBuffer> Register(pybind11::handle memory);
+  pybind11::object GetInto(pybind11::handle key, pybind11::handle target,
+                           pybind11::handle deadline);
+  uint64_t PutFrom(pybind11::handle key, pybind11::handle source, const WriteOptions& options);
+  pybind11::list GetManyInto(pybind11::object items, pybind11::handle deadline);
+  pybind11::list PutManyFrom(pybind11::object items, const WriteOptions& options);
 
   // The items of a page, and the cursor of the next one.
   pybind11::tuple ScanPage(const std::string& cursor, const ScanOptions& options);
@@ -62,11 +57,19 @@ class PythonClient {
   int connections() const { return lanes_->lanes(); }
 
  private:
+  absl::Duration LimitOf(absl::Duration deadline) const {
+    return deadline == absl::ZeroDuration() ? deadline_ : deadline;
+  }
   template <typename T, typename Start>
   T Await(bool is_write, absl::Duration deadline, Start start);
+  std::shared_ptr<PythonBuffer> MakeBuffer(std::shared_ptr<Home> home,
+                                           std::optional<osprey::Buffer> memory,
+                                           std::shared_ptr<Bytes> source);
+  Lanes::Taken TakeFor(PythonBuffer& buffer, absl::Duration deadline);
 
   std::shared_ptr<Lanes> lanes_;
   const absl::Duration deadline_;
+  const std::shared_ptr<BufferMap> buffers_ = std::make_shared<BufferMap>();
 };
 
 }  // namespace osprey::python

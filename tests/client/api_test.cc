@@ -1,8 +1,10 @@
 // The public client: options, errors of connecting, closing, that a GET allocates nothing, and that a
 // wait which spins lets other threads run. Over shared memory.
 
+#include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -241,6 +243,69 @@ TEST_F(ClientApiTest, WaitReturnsWhenNothingIsInFlightAndAtItsTimeout) {
   EXPECT_EQ(client->in_flight(), 1);
   EXPECT_EQ(client->Wait(absl::Seconds(10)), 1);
   EXPECT_EQ(answers, 1);
+}
+
+// Polls as client.h asks of an event loop. False: 60 s passed.
+bool RunByDescriptor(Client& client, const bool& is_done) {
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  while (!is_done && absl::Now() < end) {
+    if (client.Poll() > 0) continue;
+    const absl::Duration left = std::min(client.Arm(), end - absl::Now());
+    pollfd fd = {client.fd(), POLLIN, 0};
+    const timespec timeout = absl::ToTimespec(std::max(left, absl::ZeroDuration()));
+    if (ppoll(&fd, 1, &timeout, nullptr) < 0) return false;
+  }
+  return is_done;
+}
+
+TEST_F(ClientApiTest, AnEventLoopWaitsForItsDescriptor) {
+  std::unique_ptr<Client> client = Connect();
+  const int fd = client->fd();
+  for (int i = 0; i < 100; ++i) {
+    bool is_put = false;
+    ASSERT_TRUE(
+        client->StartPut("k", absl::StrCat(i), {}, [&](auto put) { is_put = put.ok(); }).ok());
+    ASSERT_TRUE(RunByDescriptor(*client, is_put));
+  }
+  EXPECT_EQ(client->Get("k")->bytes, "99");
+  EXPECT_EQ(client->fd(), fd);
+  // The deadline is a timer: nothing else wakes it.
+  ASSERT_EQ(kill(server_->pid(), SIGSTOP), 0);
+  WriteOptions soon;
+  soon.deadline = absl::Milliseconds(20);
+  bool is_late = false;
+  ASSERT_TRUE(client
+                  ->StartPut("k", "late", soon,
+                             [&](auto put) { is_late = absl::IsDeadlineExceeded(put.status()); })
+                  .ok());
+  EXPECT_TRUE(RunByDescriptor(*client, is_late));
+  ASSERT_EQ(kill(server_->pid(), SIGCONT), 0);
+}
+
+TEST_F(ClientApiTest, AGetIntoLeavesTheBytesBehindItsRoom) {
+  std::unique_ptr<Client> client = Connect();
+  absl::StatusOr<Buffer> buffer = client->AllocateBuffer(300'000);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  for (const size_t bytes : {size_t{5}, size_t{5000}, size_t{200'000}}) {
+    ASSERT_TRUE(client->Put("k", std::string(bytes, 'v')).ok());
+    for (const size_t room : {bytes, bytes - 1}) {
+      std::memset(buffer->data(), 'x', buffer->size());
+      absl::StatusOr<ValueInfo> got = absl::UnknownError("");
+      ASSERT_TRUE(
+          client->StartGetIntoPart("k", *buffer, 10, room, [&](auto info) { got = info; }).ok());
+      while (client->in_flight() > 0) client->Wait(absl::Seconds(1));
+      if (room == bytes) {
+        EXPECT_EQ(got->length, bytes);
+      } else {
+        EXPECT_EQ(BytesNeeded(got.status()), bytes) << got.status();
+      }
+      const absl::string_view all(reinterpret_cast<const char*>(buffer->data()), buffer->size());
+      EXPECT_EQ(all.substr(0, 10), std::string(10, 'x'));
+      EXPECT_EQ(all.find_first_not_of('x', 10 + room), all.npos);
+    }
+  }
+  EXPECT_EQ(ReasonOf(client->StartGetIntoPart("k", *buffer, 10, 299'991, [](auto) {})),
+            Reason::kBadBuffer);
 }
 
 TEST_F(ClientApiTest, DestroyingItCancelsWhatIsInFlight) {

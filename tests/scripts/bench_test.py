@@ -203,6 +203,7 @@ def a_part_whose_programs_fail_prints_the_rest_and_names_each():
             program.chmod(0o755)
         for name, sections in (("native", ("beside competitors", "YCSB E, threads 1, round 1", "pollers")), ("index", ("round 1", "instructions")),
                                ("memory", ("refills", "idle_connections")), ("durability", ("puts", "beside_the_disk", "restarts", "gets")),
+                               ("python", ("calls",)),
                                ("cluster", ("operations", "outages")),
                                ("growth", ("memory", "by pollers", "fill", "READs a GET", "guest")), ("lab", ("guest",)),
                                ("exact", ("guest",))):

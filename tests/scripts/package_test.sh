@@ -42,9 +42,9 @@ build() {
   if [[ -z ${1:-} ]]; then
     mkdir "$directory"
     tools/package "$directory" > "$scratch/paths" || return
-    diff "$scratch/paths" <(printf '%s\n' "$directory"/{osprey,libosprey1,libosprey-dev}_*.deb) || return
+    diff "$scratch/paths" <(printf '%s\n' "$directory"/{osprey,libosprey1,libosprey-dev,python3-osprey}_*.deb) || return
   fi
-  for name in osprey libosprey1 libosprey-dev; do
+  for name in osprey libosprey1 libosprey-dev python3-osprey; do
     paths=("$directory/${name}"_*.deb)
     [[ ${#paths[@]} -eq 1 && -f ${paths[0]} ]] || { echo "not one package $name: ${paths[*]}"; return 1; }
     cp "${paths[0]}" "$scratch/$name.deb" && dpkg-deb --extract "$scratch/$name.deb" "$scratch/x" || return
@@ -56,7 +56,7 @@ has_what_it_promises() {
   local file twice
   for file in usr/bin/{kvserver,kvcli,kvbench} usr/share/man/man8/kvserver.8.gz usr/share/man/man1/{kvcli,kvbench}.1.gz \
     usr/share/bash-completion/completions/{kvserver,kvcli,kvbench} lib/systemd/system/osprey.service \
-    etc/osprey/kvserver.flags usr/share/doc/{osprey,libosprey1,libosprey-dev}/copyright \
+    etc/osprey/kvserver.flags usr/share/doc/{osprey,libosprey1,libosprey-dev,python3-osprey}/copyright \
     usr/share/doc/osprey/examples/{prometheus.yml,prometheus-alerts.yml,grafana-dashboard.json} \
     usr/include/{osprey.h,osprey/client/{client,buffer,pool,reasons}.h,osprey/rdma/reasons.h}; do
     [[ -s $scratch/x/$file ]] || { echo "no $file"; return 1; }
@@ -64,7 +64,7 @@ has_what_it_promises() {
   has_library libosprey1 'libosprey.so.1' &&
     has_library libosprey-dev 'libosprey.so libosprey_client.a osprey-client.pc osprey-config-version.cmake osprey-config.cmake osprey.pc' &&
     has_library osprey '' || return
-  twice=$(for file in osprey libosprey1 libosprey-dev; do dpkg-deb --fsys-tarfile "$scratch/$file.deb" | tar -t; done |
+  twice=$(for file in osprey libosprey1 libosprey-dev python3-osprey; do dpkg-deb --fsys-tarfile "$scratch/$file.deb" | tar -t; done |
     grep -v '/$' | sort | uniq --repeated)
   [[ -z $twice ]] || { echo "in two packages: $twice"; return 1; }
 }
@@ -331,8 +331,33 @@ programs_outside_are_built() {
   stop_server
 }
 
+# uses_osprey FOLDER: Python, with the package there, puts and gets over a connection and by a buffer.
+uses_osprey() {
+  (cd / && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$1 /usr/bin/python3 -c '
+import sys, osprey
+with osprey.Client(sys.argv[2]) as client, client.allocate(6) as buffer:
+    client.put("planet", b"saturn")
+    client.get_into("planet", buffer)
+    assert bytes(buffer) == b"saturn" and osprey.__file__.startswith(sys.argv[1])
+' "$1" "shm://$scratch/outside.socket")
+}
+
+python_packages_work() {
+  local debian=$scratch/x/usr/lib/python3/dist-packages wheel=$scratch/wheel folder
+  PIP_NO_INDEX=1 PIP_CONFIG_FILE=/dev/null /usr/bin/python3 -m pip install --quiet --target "$wheel" ./client/python || return
+  start_server || return
+  for folder in "$debian" "$wheel"; do
+    uses_osprey "$folder" || return
+    # The module alone has another name there.
+    diff <(cd client/python/osprey && find . -type f | sort) <(cd "$folder/osprey" && find . -type f -not -name '_core.cpython-*.so' \
+      -not -path '*/__pycache__/*' | sort) || return
+  done
+  stop_server
+  [[ $(field python3-osprey Depends) == *'libabsl'*', python3 (>= 3.11), python3 (<< 3.12)' ]]
+}
+
 installs_and_runs() {
-  tools/lab --timeout="$lab_s_max" -- tests/scripts/package_in_lab "$scratch"/{osprey,libosprey1,libosprey-dev}.deb
+  tools/lab --timeout="$lab_s_max" -- tests/scripts/package_in_lab "$scratch"/{osprey,libosprey1,libosprey-dev,python3-osprey}.deb
 }
 
 with_lab=true
@@ -340,7 +365,7 @@ if [[ ${1:-} == --no-lab ]]; then
   with_lab=false
   shift
 fi
-check "tools/package builds three packages and prints their paths" build "${1:-}"
+check "tools/package builds four packages and prints their paths" build "${1:-}"
 check "they hold programs, libraries, headers, service, man pages and completion, each once" has_what_it_promises
 check "they depend on what they need, and replace the one package of earlier versions" packages_need_and_replace_what_they_must
 check "programs outside are built by CMake, pkg-config and Bazel, in C and C++, by gcc and clang, and reach a server" programs_outside_are_built
@@ -349,6 +374,7 @@ check "kvserver starts with the defaults that it tells" server_starts_with_the_d
 check "the man pages are well formed" man_pages_are_right
 check "man pages and completion have every flag of --help" pages_and_completion_have_every_flag
 check "completion offers commands, their flags, and values" completion_offers_what_may_stand_there
+check "python3-osprey and the wheel of pip install, made offline, have the whole package and reach a server" python_packages_work
 check "its pages are whole: every link leads to a file of the package" every_link_of_its_pages_leads_somewhere
 check "its pages name the programs as they are installed" its_pages_name_programs_as_they_are_installed
 check "systemd takes the unit, which allows what RDMA needs" unit_is_right

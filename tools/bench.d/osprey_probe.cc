@@ -10,7 +10,7 @@
 //   put, puts                            likewise; puts with timed=1 tells p50 and p99 as well
 //   spread keys=i of=1000 count=2000 connections=100 depth=64    on so many connections in turn,
 //                                        depth GETs at a time
-//   bulk-get keys=l of=2 count=50 size=1048576 depth=2    into registered memory
+//   bulk-get keys=l of=2 count=50 size=1048576 depth=2    into registered memory; timed=1 tells p50
 //   bulk-put                             from there
 //   read bytes=256 count=2000            a bare READ
 //   ping count=2000
@@ -332,11 +332,14 @@ class Probe {
   absl::StatusOr<Json> BulkGet() {
     absl::StatusOr<Buffer> buffer = TakeBuffer();
     if (!buffer.ok()) return buffer.status();
+    std::vector<uint64_t> each;
     absl::StatusOr<Json> json = Pipelined([&](auto done) {
       const std::string key = RandomKey();
       const uint64_t place = free_.back();
       free_.pop_back();
-      const auto check = [=, this, &buffer](const absl::StatusOr<ValueInfo>& info) {
+      const uint64_t began = timed_ ? NowNs() : 0;
+      const auto check = [=, this, &buffer, &each](const absl::StatusOr<ValueInfo>& info) {
+        if (timed_) each.push_back(NowNs() - began);
         Check(info.status());
         if (info.ok() && (info->length != size_ ||
                           std::memcmp(buffer->data() + place * size_, key.data(), key.size()) != 0))
@@ -347,6 +350,7 @@ class Probe {
       return client_->StartGetInto(key, *buffer, place * size_, check);
     });
     AddBandwidth(json);
+    if (json.ok() && timed_) (*json)["p50_us"] = MedianUs(each);
     return json;
   }
 

@@ -11,13 +11,17 @@ Keys are bytes-like, or str, which is encoded as UTF-8. Values are bytes-like. T
 float. A failed operation raises a subclass of osprey.Error.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
-from . import _core
-from ._core import Item, Number, Value
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import _arrays, _core
+from ._core import Buffer, Item, Number, Value, ValueInfo
 from ._errors import (
     AlreadyExists,
     AuthenticationFailed,
+    BufferInUse,
     BufferTooSmall,
     Closed,
     Error,
@@ -37,9 +41,14 @@ from ._errors import (
     VersionMismatch,
 )
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = [
     "AlreadyExists",
     "AuthenticationFailed",
+    "Buffer",
+    "BufferInUse",
     "BufferTooSmall",
     "Client",
     "Closed",
@@ -60,6 +69,7 @@ __all__ = [
     "Unavailable",
     "Value",
     "ValueChanged",
+    "ValueInfo",
     "VersionMismatch",
 ]
 
@@ -79,7 +89,7 @@ class Client(_core.Client):
     The ttl is a lower bound of the seconds to live; None: no end.
     """
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -113,3 +123,47 @@ class Client(_core.Client):
         """The server's statistics, by name. All values are text."""
         lines = self.stats_text(deadline=deadline).splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def allocate_array(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
+        """A NumPy array of zeros in a Buffer of its own, which put_array and get_array use without a copy."""
+        return _arrays.allocated(self.allocate, shape, dtype)
+
+    def put_array(
+        self,
+        key: bytes | str,
+        array: Any,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl: float | None = None,
+        deadline: float | None = None,
+    ) -> int:
+        """Stores an array with its dtype and shape, and returns the version of the write.
+
+        array: a NumPy array, or what numpy.asarray takes, such as a tensor of PyTorch on the CPU. It is stored in C
+        order. An array of allocate_array, or its beginning, is sent without a copy. Errors as for put, and
+        InvalidArgument for dtypes other than numbers, booleans and times.
+        """
+        room, value = _arrays.prepared(array)
+        if room is None:
+            return self.put(key, value, if_absent=if_absent, if_version=if_version, ttl=ttl, deadline=deadline)
+        return self.put_from(key, room, if_absent=if_absent, if_version=if_version, ttl=ttl, deadline=deadline)
+
+    def get_array(
+        self, key: bytes | str, *, out: np.ndarray[Any, Any] | None = None, deadline: float | None = None
+    ) -> np.ndarray[Any, Any] | None:
+        """The array that put_array stored, or None if the key is absent.
+
+        out: the array that receives it, of the same dtype and shape, and that is returned; its contents are lost if
+        the call fails. One of allocate_array receives it without a copy. Errors as for get_into, and InvalidArgument
+        if the value is no array, or out does not fit it.
+        """
+        room = None if out is None else _arrays.room_of(out)
+        if out is None or room is None:
+            found = self.get(key, deadline=deadline)
+            return None if found is None else _arrays.copied(found.value, out)
+        info = self.get_into(key, room, deadline=deadline)
+        if info is None:
+            return None
+        _arrays.check_out(out, *_arrays.described(room, info.length))
+        return out

@@ -46,6 +46,10 @@ class BufferTooSmall(Error):
     """The value does not fit; bytes_needed is its length."""
 
 
+class BufferInUse(Error, BufferError):
+    """A view of the Buffer, or an operation, uses it."""
+
+
 class ValueChanged(Error):
     """The buffer of a put changed meanwhile. Not applied."""
 
@@ -95,6 +99,7 @@ CLASS_OF_REASON: dict[str, type[Error]] = {
     "bad_deadline": InvalidArgument,
     "bad_option": InvalidArgument,
     "bad_buffer": InvalidArgument,
+    "bad_array": InvalidArgument,
     "bad_cursor": InvalidArgument,
     "bad_auth_key": InvalidArgument,
     "bad_ttl": InvalidArgument,
@@ -107,6 +112,7 @@ CLASS_OF_REASON: dict[str, type[Error]] = {
     "overflow": Overflow,
     "stale_cursor": StaleCursor,
     "buffer_too_small": BufferTooSmall,
+    "buffer_in_use": BufferInUse,
     "value_changed": ValueChanged,
     "too_many_operations": LimitReached,
     "buffers_used_up": LimitReached,

@@ -36,6 +36,14 @@ class PythonClientTest : public ::testing::Test {
 
 TEST_F(PythonClientTest, OperationsAndTheirErrors) { Run("client_test.py"); }
 
+TEST_F(PythonClientTest, BuffersWithoutACopy) { Run("buffers_test.py"); }
+
+TEST_F(PythonClientTest, ArraysAndTensors) { Run("arrays_test.py"); }
+
+TEST_F(PythonClientTest, Asyncio) { Run("aio_test.py"); }
+
+TEST_F(PythonClientTest, MethodsOfMooncakesStore) { Run("mooncake_test.py"); }
+
 TEST_F(PythonClientTest, ThreadsForksAndInterruptedWaits) { Run("waits_test.py"); }
 
 TEST_F(PythonClientTest, TheReadmeRuns) { Run("readme_test.py"); }

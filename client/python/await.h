@@ -1,0 +1,91 @@
+// Blocking calls: an operation of a lane, whose wait releases the GIL and ends by Ctrl-C.
+//
+// Thread rule: the caller holds the GIL.
+
+#ifndef OSPREY_CLIENT_PYTHON_AWAIT_H_
+#define OSPREY_CLIENT_PYTHON_AWAIT_H_
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/python/errors.h"
+#include "client/python/lanes.h"
+
+namespace osprey::python {
+
+// PyEval_SaveThread without more: pybind11's form takes longer.
+class GilReleased {
+ public:
+  GilReleased() : state_(PyEval_SaveThread()) {}
+  ~GilReleased() { PyEval_RestoreThread(state_); }
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+// `start(client, callback)` starts the operation, with the lane that `take()` returns. If a signal
+// handler raises, the lane is closed, which answers what is in flight: the answer must outlive the
+// lane.
+template <typename T, typename Take, typename Start>
+T AwaitAnswer(bool is_write, Take take, Start start) {
+  std::optional<T> answer;
+  absl::Status status;
+  {
+    Lanes::Taken lane = take();
+    const GilReleased released;
+    status = start(*lane, [&answer](T result) { answer.emplace(std::move(result)); });
+    while (status.ok() && !answer.has_value()) {
+      lane->Wait(kSlice);
+      if (!answer.has_value()) CheckSignals();
+    }
+  }
+  if (!status.ok()) Raise(status, is_write);
+  return *std::move(answer);
+}
+
+// The operations of `indices`, all with the lane of `take()`, as many at once as the limits allow.
+// `start(client, i, left, callback)` starts that of index i, with the time `left`. The answers go
+// to `answers`, which must outlive the call.
+template <typename T, typename Take, typename Start>
+void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>& indices,
+                  std::vector<absl::StatusOr<T>>& answers, Start start) {
+  const absl::Time end = absl::Now() + deadline;
+  size_t in_flight = 0;
+  Lanes::Taken lane = take();
+  const GilReleased released;
+  for (size_t next = 0; next < indices.size() || in_flight > 0;) {
+    while (next < indices.size()) {
+      const size_t i = indices[next];
+      const absl::Duration left = std::max(end - absl::Now(), absl::Nanoseconds(1));
+      absl::Status status = start(*lane, i, left, [&, i](absl::StatusOr<T> answer) {
+        --in_flight;
+        answers[i] = std::move(answer);
+      });
+      if (absl::IsResourceExhausted(status) && in_flight > 0) break;
+      if (status.ok()) {
+        ++in_flight;
+      } else {
+        answers[i] = std::move(status);
+      }
+      ++next;
+    }
+    if (in_flight == 0) continue;
+    const size_t before = in_flight;
+    lane->Wait(kSlice);
+    if (in_flight == before) CheckSignals();
+  }
+}
+
+}  // namespace osprey::python
+
+#endif  // OSPREY_CLIENT_PYTHON_AWAIT_H_

@@ -1,0 +1,41 @@
+"""What the tests share."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import osprey
+
+
+@pytest.fixture
+def client():
+    with osprey.Client(os.environ["OSPREY_URI"], connect_timeout=60, deadline=60) as made:
+        made.delete_many([item.key for item in made.scan()])
+        yield made
+
+
+@contextlib.contextmanager
+def _interrupted():
+    begun = threading.Event()
+
+    def interrupt():
+        begun.wait()
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        begun.set()
+        yield
+    thread.join()
+
+
+@pytest.fixture
+def interrupted():
+    """A context: Ctrl-C comes in its block, some time after its beginning, and ends it."""
+    return _interrupted
