@@ -81,4 +81,11 @@ std::string StatsText(const StatsInput& input) {
   return text;
 }
 
+std::string WholeLines(absl::string_view text, size_t bytes_max) {
+  constexpr absl::string_view kLast = "truncated=yes\n";
+  if (text.size() <= bytes_max) return std::string(text);
+  const absl::string_view fits = text.substr(0, bytes_max - std::min(bytes_max, kLast.size()));
+  return absl::StrCat(fits.substr(0, fits.rfind('\n') + 1), kLast);
+}
+
 }  // namespace osprey::server

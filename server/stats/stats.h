@@ -125,6 +125,10 @@ struct StatsInput {
 // Its lines are those of metric_table.h, in that order.
 std::string StatsText(const StatsInput& input);
 
+// The lines of `text` that fit in `bytes_max`, from the first on; if not all do, `truncated=yes` is the last.
+// Such a text is several times as long as that line.
+std::string WholeLines(absl::string_view text, size_t bytes_max);
+
 }  // namespace osprey::server
 
 #endif  // OSPREY_SERVER_STATS_STATS_H_

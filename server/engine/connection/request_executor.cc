@@ -222,7 +222,9 @@ void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameB
   const bool ping = header.opcode == static_cast<uint8_t>(rdma::Opcode::kPing);
   ++(ping ? shared_.counters.pings : shared_.counters.stats);
   if (Refused(header.sequence, now)) return;
-  const std::string text = ping ? "" : shared_.stats_text(transport_.Describe(id_), now);
+  const std::string text = ping ? ""
+                                : WholeLines(shared_.stats_text(transport_.Describe(id_), now),
+                                             replies_.reply_data_max());
   replies_.Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
 }
 

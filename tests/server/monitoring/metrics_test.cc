@@ -340,6 +340,15 @@ TEST(MetricTableTest, StatsHaveTheNumbersOfTheMetrics) {
   EXPECT_THAT(text, testing::Not(HasSubstr("answers_not_found")));
 }
 
+TEST(MetricTableTest, StatsThatDoNotFitAreCutAtALineAndSaySo) {
+  const std::string text = "a=1\nbcd=22\nefg=333\nhij=4444\n";
+  EXPECT_EQ(WholeLines(text, text.size()), text);
+  EXPECT_EQ(WholeLines(text, text.size() - 1), "a=1\nbcd=22\ntruncated=yes\n");
+  EXPECT_EQ(WholeLines(text, 14 + 11), "a=1\nbcd=22\ntruncated=yes\n");
+  EXPECT_EQ(WholeLines(text, 14 + 10), "a=1\ntruncated=yes\n");
+  EXPECT_EQ(WholeLines(text, 14), "truncated=yes\n");
+}
+
 // Dashboards and alerts depend on them: one may be added, none may change.
 TEST(MetricTableTest, MetricsKeepTheirNamesAndTypes) {
   const Scrape scrape = ScrapeOf(ReadingOfADurableServer());
