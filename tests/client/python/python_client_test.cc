@@ -46,6 +46,8 @@ TEST_F(PythonClientTest, MethodsOfMooncakesStore) { Run("mooncake_test.py"); }
 
 TEST_F(PythonClientTest, ThreadsForksAndInterruptedWaits) { Run("waits_test.py"); }
 
+TEST_F(PythonClientTest, Examples) { Run("examples_test.py"); }
+
 TEST_F(PythonClientTest, TheReadmeRuns) { Run("readme_test.py"); }
 
 TEST_F(PythonClientTest, TypesAreChecked) { Run("types_test.py"); }
