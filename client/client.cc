@@ -27,9 +27,10 @@ namespace {
 constexpr int kOperationsMax = 65536;
 constexpr uint64_t kBufferBytesMin = uint64_t{4} << 20;
 constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
-// To fall asleep and wake up takes about as long: sleeping until a nearer timer does not pay.
-// A wait that has spun for so long lets other threads run.
+// A wait that has spun for so long lets another thread run that waits for this processor: perhaps the
+// server's.
 constexpr absl::Duration kGiveWayAfter = absl::Microseconds(10);
+// To fall asleep and wake up takes about as long: sleeping until a nearer timer does not pay.
 constexpr absl::Duration kSleepMin = absl::Microseconds(50);
 // No wait is longer: it serves as infinity, also for clocks that do not support that.
 constexpr absl::Duration kSleepMax = absl::Hours(1);
@@ -124,7 +125,6 @@ absl::StatusOr<absl::Time> Client::Impl::WriteDeadlineOf(absl::Duration deadline
 }
 
 void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
-  // To a thread that waits for this processor: perhaps the server's.
   if (options_.wait != WaitMode::kEvent && now - idle_since >= kGiveWayAfter) sched_yield();
   switch (options_.wait) {
     case WaitMode::kSpin:

@@ -71,19 +71,9 @@ double RightLeft(const StatsInput& input, size_t) {
 
 double LoadFactor(const StatsInput& input, size_t) { return input.table.load_factor; }
 
-// Pings and requests for statistics come from tools, so they are excluded.
-uint64_t Requests(const StatsInput& input, size_t) {
-  const Counters& counters = input.counters;
-  return counters.puts + counters.deletes + counters.increments + counters.appends + counters.gets +
-         counters.flushes + counters.expires + counters.touches;
-}
+uint64_t Requests(const StatsInput& input, size_t) { return input.counters.requests(); }
 
-// Tables are read at different times: no difference may fall below 0.
-uint64_t ItemsFree(const StatsInput& input, size_t) {
-  const Table& table = input.table;
-  const uint64_t used = table.item_bytes + table.quarantine_bytes;
-  return table.item_space_bytes - std::min(used, table.item_space_bytes);
-}
+uint64_t ItemsFree(const StatsInput& input, size_t) { return ItemBytesFree(input.table); }
 
 uint64_t Unused(const StatsInput& input, size_t) {
   const Table& table = input.table;

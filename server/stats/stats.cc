@@ -55,6 +55,11 @@ void Counters::AddPuts(uint64_t count, absl::Duration time) {
   put_latency_ns += count * ns;
 }
 
+uint64_t ItemBytesFree(const index::Table::Stats& table) {
+  const uint64_t used = table.item_bytes + table.quarantine_bytes;
+  return table.item_space_bytes - std::min(used, table.item_space_bytes);
+}
+
 std::string StatsText(const StatsInput& input) {
   std::string text;
   TransportLines(text, input.transport);

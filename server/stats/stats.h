@@ -94,7 +94,13 @@ struct Counters {
   void AddPuts(uint64_t count, absl::Duration time);
 
   uint64_t writes() const { return puts + increments + appends; }
+  // Pings and requests for statistics come from tools, so they are excluded.
+  uint64_t requests() const { return writes() + deletes + gets + flushes + expires + touches; }
 };
+
+// Bytes of item space that hold nothing. (Tables are read at different times: no difference may fall
+// below 0.)
+uint64_t ItemBytesFree(const index::Table::Stats& table);
 
 // The input of the statistics.
 struct StatsInput {

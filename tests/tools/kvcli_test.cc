@@ -351,6 +351,9 @@ TEST_F(KvcliTest, TracePrintsEachStepAndTheSecondTimeFromTheCache) {
             "server key lease cache READ landed checked hit ");
   EXPECT_THAT(result.out, HasSubstr("\tcache\titem at offset=0x"));
   EXPECT_THAT(result.out, HasSubstr("\thit\t200 bytes, version "));
+  const ProgramResult other = Kvcli({"trace", "put", "traced"});
+  EXPECT_EQ(other.exit_status, 2);
+  EXPECT_THAT(other.err, HasSubstr("write trace get KEY"));
   Kvcli({"del", "traced"});
   const ProgramResult absent = Kvcli({"trace", "get", "traced"});
   EXPECT_EQ(absent.exit_status, 1);

@@ -1,12 +1,17 @@
-"""What tools/bench durability prints: the targets, which file system was measured, and what was measured beside a checkpoint."""
+"""What tools/bench durability prints: the targets, which file system was measured, what the disk does by itself, and what was measured beside
+a checkpoint."""
 
+import os
+import statistics
 import subprocess
+import time
 
 from processes import MeasureError
 
 SIZES = (64, 1 << 10, 64 << 10)
 IN_FLIGHT = (1, 16, 256)
 IN_MEMORY = ("tmpfs", "ramfs")
+READ_BYTES = 1 << 20
 
 # Of PUTs a second, the targets of tools/BENCHMARKS.md.
 ASYNC_OF_MEMORY, ASYNC_OF_REDIS = 0.8, 5  # of 64 B, 256 in flight
@@ -24,6 +29,36 @@ def disk_of(directory):
     if kind in IN_MEMORY:
         raise MeasureError(f"{directory} is in memory ({kind}); give a directory of a disk by --directory=")
     return f"{kind} on {source.strip()}"
+
+
+def synced_writes(path, size, count):
+    """Median seconds of a write of `size` bytes and its fdatasync, over bytes that were written before."""
+    data = os.urandom(size)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        for number in range(count):
+            os.pwrite(descriptor, data, number * size)
+        os.fsync(descriptor)
+        taken = []
+        for number in range(count):
+            began = time.monotonic()
+            os.pwrite(descriptor, data, number * size)
+            os.fdatasync(descriptor)
+            taken.append(time.monotonic() - began)
+        return statistics.median(taken)
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
+
+
+def read_seconds(paths):
+    """Of reading the files from their first bytes to their last, one after the other."""
+    began = time.monotonic()
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(READ_BYTES):
+                pass
+    return time.monotonic() - began
 
 
 def size_name(size):

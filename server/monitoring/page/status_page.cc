@@ -75,9 +75,7 @@ std::string BarHtml(const index::Table::Stats& table) {
 
 Json CountsJson(const StatsInput& stats, const std::vector<StatusSection>& sections) {
   Json counts = Json::object();
-  const Counters& counters = stats.counters;
-  counts["requests"] = counters.puts + counters.deletes + counters.increments + counters.appends +
-                       counters.gets + counters.flushes + counters.expires + counters.touches;
+  counts["requests"] = stats.counters.requests();
   counts["client_reads"] = stats.client_gets.reads;
   counts["client_torn_reads"] = stats.client_gets.torn;
   for (const StatusSection& section : sections) {

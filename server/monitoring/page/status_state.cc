@@ -18,10 +18,10 @@ double Uptime(const StatusInput& input) {
   return std::max(absl::ToDoubleSeconds(input.reading.stats.uptime), 1e-3);
 }
 
-StatusRow Text(const char* id, const char* label, std::string value) {
+StatusRow Text(std::string id, std::string label, std::string value) {
   StatusRow row;
-  row.id = id;
-  row.label = label;
+  row.id = std::move(id);
+  row.label = std::move(label);
   row.value = std::move(value);
   return row;
 }
@@ -122,8 +122,7 @@ StatusSection OfMemory(const StatusInput& input) {
   StatusSection section{"memory", "Memory", "now", "a second, on average", "a second, now", {}};
   section.rows = {Text("memory_size", "--memory", BytesText(table.region_bytes))};
   for (const MemoryUse& use : MemoryUses(table))
-    section.rows.push_back(
-        Text(("memory_" + use.id).c_str(), use.label.c_str(), BytesText(use.bytes)));
+    section.rows.push_back(Text("memory_" + use.id, use.label, BytesText(use.bytes)));
   section.rows.insert(
       section.rows.end(),
       {Text("load_factor", "Load factor of the index", absl::StrFormat("%.3f", table.load_factor)),
@@ -197,8 +196,7 @@ StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
       Number("promotions", "Promotions so far", stats.promotions)};
   for (size_t i = 0; i < stats.members.size(); ++i) {
     const ClusterStats::Member& member = stats.members[i];
-    section.rows.push_back(Text(absl::StrCat("member_", i).c_str(),
-                                absl::StrCat("Server ", member.server).c_str(),
+    section.rows.push_back(Text(absl::StrCat("member_", i), absl::StrCat("Server ", member.server),
                                 MemberText(member)));
   }
   return section;
@@ -227,12 +225,10 @@ std::vector<MemoryUse> MemoryUses(const index::Table::Stats& table) {
     uses.push_back({id, label, std::min(bytes, left)});
     left -= uses.back().bytes;
   };
-  const uint64_t used = table.item_bytes + table.quarantine_bytes;
   add("index", "Index", table.index_bytes);
   add("items_live", "Items", table.item_bytes);
   add("items_dead", "Items that may still be READ", table.quarantine_bytes);
-  add("items_free", "Free between items",
-      table.item_space_bytes - std::min(used, table.item_space_bytes));
+  add("items_free", "Free between items", ItemBytesFree(table));
   add("free", "Free", left);
   return uses;
 }
