@@ -1,5 +1,7 @@
 #include "server/cluster_service.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -7,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "index/layout/partitions.h"
+#include "rdma/background_thread.h"
 #include "server/cluster/links/peer_links.h"
 #include "server/config/host_limits.h"
 #include "server/log.h"
@@ -39,20 +43,19 @@ absl::StatusOr<ClusterRecord> DecodeCluster(const EtcdUri& uri, const RangeAnswe
   return record;
 }
 
-// What this program cannot do, and what the flags do not fit.
-absl::Status CheckFits(const ClusterRecord& record, uint64_t memory_bytes) {
-  if (record.shards != 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--cluster: the cluster has ", record.shards,
-                     " shards; this kvserver can only be in one with a single shard"));
-  }
-  if (memory_bytes < record.shard_bytes) {
+// What the flags do not fit. Adapts `config`.
+absl::Status Fit(const ClusterRecord& record, Config& config) {
+  config.shards = record.shards;
+  if (config.shard_bytes() < record.shard_bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "--memory: ", FormatSize(memory_bytes), " is less than the ",
-        FormatSize(record.shard_bytes),
-        " that the cluster was created with, so a copy of the data might not fit; write at least "
-        "that"));
+        "--memory: ", FormatSize(config.memory_bytes), " is less than the ",
+        FormatSize(record.shard_bytes * record.shards), " that the cluster was created with",
+        record.shards == 1 ? "" : absl::StrCat(" for ", record.shards, " shards"),
+        ", so a copy of the data might not fit; write at least that"));
   }
+  const uint64_t partition_bytes =
+      index::SpanOfPartition(config.shard_bytes(), config.partitions, 0).bytes;
+  config.value_bytes_max = std::min(config.value_bytes_max, partition_bytes);
   return absl::OkStatus();
 }
 
@@ -87,88 +90,111 @@ std::function<absl::StatusOr<std::vector<LinkPort>>()> NewLinkPorts(const Cluste
   };
 }
 
-std::vector<SessionImage> SessionsOf(const Server& server) {
+std::vector<SessionImage> SessionsOf(const Shard& shard) {
   std::vector<SessionImage> sessions;
-  for (const std::unique_ptr<Engine>& engine : server.engines) {
+  for (const std::unique_ptr<Engine>& engine : shard.engines) {
     std::vector<SessionImage> own = engine->SessionImages();
     std::move(own.begin(), own.end(), std::back_inserter(sessions));
   }
   return sessions;
 }
 
-// The engines of one time as the primary.
-absl::Status Serve(const Config& config, uint64_t incarnation, const Clock& clock,
-                   absl::Span<const SessionImage> sessions, Server& server) {
-  server.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
-  if (!server.snapshots->valid()) {
-    return absl::ResourceExhaustedError(
-        "no descriptor is left for the pollers; allow more open files (ulimit -n)");
-  }
-  StopBell bell;
-  if (!bell.valid()) {
-    return absl::ResourceExhaustedError(
-        "no descriptor is left for the pollers; allow more open files (ulimit -n)");
-  }
-  if (absl::Status status = MakeEngines(config, incarnation, sessions, clock, server); !status.ok())
-    return status;
-  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
-  if (!uris.ok()) return uris.status();
-  std::vector<Engine*> engines;
-  for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
+// Of a log line.
+std::string NameOf(const Shard& shard, const Server& server) {
+  return server.shards.size() == 1 ? "" : absl::StrCat("shard ", shard.number, ": ");
+}
 
+absl::Status NoDescriptorForPollers() {
+  return absl::ResourceExhaustedError(
+      "no descriptor is left for the pollers; allow more open files (ulimit -n)");
+}
+
+// The engines of one time as the primary.
+absl::Status Serve(const Config& config, absl::Span<const SessionImage> sessions, Server& server,
+                   Shard& shard) {
+  shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+  StopBell bell;
+  if (!shard.snapshots->valid() || !bell.valid()) return NoDescriptorForPollers();
+  if (absl::Status status = MakeEngines(config, sessions, server, shard); !status.ok())
+    return status;
+  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server, shard);
+  if (!uris.ok()) return uris.status();
+
+  ShardNode& node = server.node->shard(shard.number);
   std::atomic<bool> is_to_end{false};
-  server.node->BeginService(
+  node.BeginService(
       [&] {
         is_to_end = true;
-        server.snapshots->Close();
+        shard.snapshots->Close();
         bell.Ring();
       },
       [&]() -> std::optional<std::vector<SessionImage>> {
-        absl::optional<std::vector<SessionImage>> taken = server.snapshots->Take();
+        absl::optional<std::vector<SessionImage>> taken = shard.snapshots->Take();
         if (!taken.has_value()) return std::nullopt;
         return *std::move(taken);
       });
-  const auto ending = [](const absl::Status& why) {
-    LogOfCluster(absl::StrCat("clients are no longer served",
+  const auto ending = [&](const absl::Status& why) {
+    LogOfCluster(absl::StrCat(NameOf(shard, server), "clients are no longer served",
                               why.ok() ? "" : absl::StrCat(": ", why.message())));
   };
-  absl::Status status = RunEngines(
-      engines, absl::MakeSpan(server.heartbeats), config.poll, [&clock] { return clock.Now(); },
-      [] {}, ending, bell);
+  absl::Status status = RunShard(
+      config, [] {}, ending, bell, shard);
   if (is_to_end) status = absl::OkStatus();
-  std::vector<SessionImage> left = SessionsOf(server);
-  server.engines.clear();
-  server.snapshots->Close();
-  for (Place& place : server.places) place.scratch.clear();
-  server.node->EndService(std::move(left));
+  std::vector<SessionImage> left = SessionsOf(shard);
+  shard.engines.clear();
+  shard.snapshots->Close();
+  for (ShardPlace& place : shard.places) place.scratch.clear();
+  node.EndService(std::move(left));
   return status;
 }
 
+// A thread for each shard.
+struct ShardRunner {
+  const Config& config;
+  StopBell& bell;
+  Server& server;
+  Shard& shard;
+  pthread_t thread = {};
+  absl::Status status = absl::OkStatus();
+
+  void Run() {
+    for (;;) {
+      absl::StatusOr<std::optional<std::vector<SessionImage>>> sessions =
+          server.node->shard(shard.number).AwaitService(bell.flag());
+      status = sessions.status();
+      if (!status.ok() || !sessions->has_value()) break;
+      status = Serve(config, **sessions, server, shard);
+      if (!status.ok()) break;
+    }
+    // Then the other shards are handed over.
+    if (!status.ok()) bell.Ring();
+  }
+};
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(const ClusterConfig& config,
-                                                          uint64_t memory_bytes,
+absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(Config& config,
                                                           const std::atomic<bool>& stop) {
-  auto parts = std::make_unique<ClusterParts>(config.etcd.uri.KeyPrefix());
+  const ClusterConfig& own = *config.cluster;
+  auto parts = std::make_unique<ClusterParts>(own.etcd.uri.KeyPrefix());
   if (!parts->wake.valid()) {
     return absl::ResourceExhaustedError(
         "no descriptor is left for the cluster's thread; allow more open files (ulimit -n)");
   }
   for (std::unique_ptr<EtcdClient>* const client : {&parts->renewals, &parts->calls}) {
-    absl::StatusOr<std::unique_ptr<EtcdClient>> created = EtcdClient::Create(config.etcd);
+    absl::StatusOr<std::unique_ptr<EtcdClient>> created = EtcdClient::Create(own.etcd);
     if (!created.ok()) return created.status();
     *client = *std::move(created);
   }
   absl::StatusOr<ClusterRecord> record =
-      ReadCluster(config.etcd.uri, parts->keys, *parts->calls, stop);
+      ReadCluster(own.etcd.uri, parts->keys, *parts->calls, stop);
   if (!record.ok()) return record.status();
-  if (absl::Status status = CheckFits(*record, memory_bytes); !status.ok()) return status;
+  if (absl::Status status = Fit(*record, config); !status.ok()) return status;
   parts->record = *std::move(record);
   return parts;
 }
 
-absl::Status StartNode(const Config& config, uint64_t incarnation, Clock& clock,
-                       const std::atomic<bool>& stop, Server& server) {
+absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Server& server) {
   ClusterParts& cluster = *server.cluster;
   NodeOptions options{.keys = cluster.keys,
                       .cluster = cluster.record,
@@ -183,16 +209,18 @@ absl::Status StartNode(const Config& config, uint64_t incarnation, Clock& clock,
                       .stop = stop};
   for (const rdma::Address& address : config.cluster->listen)
     options.listen.push_back(address.ToString());
-  NodeParts parts{.tables = *server.tables,
-                  .clock = clock,
-                  .changes = {},
-                  .writes = cluster.writes,
-                  .wake = cluster.wake,
-                  .region = {server.memory->data(), server.memory->size()},
-                  .region_incarnation = incarnation,
-                  .renewals = *cluster.renewals,
-                  .calls = *cluster.calls};
-  for (const auto& changes : cluster.changes) parts.changes.push_back(changes.get());
+  NodeParts parts{
+      .shards = {}, .wake = cluster.wake, .renewals = *cluster.renewals, .calls = *cluster.calls};
+  for (const auto& shard : server.shards) {
+    ShardParts of_shard{.tables = *shard->tables,
+                        .clock = shard->clock,
+                        .changes = {},
+                        .writes = shard->writes->writes,
+                        .region = {shard->memory->data(), shard->memory->size()},
+                        .region_incarnation = shard->incarnation};
+    for (const auto& changes : shard->writes->changes) of_shard.changes.push_back(changes.get());
+    parts.shards.push_back(std::move(of_shard));
+  }
   absl::StatusOr<std::unique_ptr<ClusterNode>> node =
       ClusterNode::Start(std::move(options), std::move(parts));
   if (!node.ok()) return node.status();
@@ -200,16 +228,30 @@ absl::Status StartNode(const Config& config, uint64_t incarnation, Clock& clock,
   return absl::OkStatus();
 }
 
-absl::Status RunAsMember(const Config& config, uint64_t incarnation, const Clock& clock,
-                         const std::atomic<bool>& stop, Server& server) {
-  for (;;) {
-    absl::StatusOr<std::optional<std::vector<SessionImage>>> sessions =
-        server.node->AwaitService(stop);
-    if (!sessions.ok()) return sessions.status();
-    if (!sessions->has_value()) return absl::OkStatus();
-    if (absl::Status status = Serve(config, incarnation, clock, **sessions, server); !status.ok())
-      return status;
+absl::Status RunAsMember(const Config& config, StopBell& bell, Server& server) {
+  std::vector<ShardRunner> runners;
+  for (const auto& shard : server.shards) runners.push_back({config, bell, server, *shard});
+  void* (*const run)(void*) = [](void* self) -> void* {
+    static_cast<ShardRunner*>(self)->Run();
+    return nullptr;
+  };
+  size_t begun = 1;
+  absl::Status status;
+  for (; begun < runners.size(); ++begun) {
+    const std::string name = absl::StrCat("shard-", begun);
+    if (rdma::StartBackgroundThread(name.c_str(), run, &runners[begun], runners[begun].thread))
+      continue;
+    status = absl::ResourceExhaustedError(
+        "cannot start a thread for each shard; allow more threads (TasksMax=, ulimit -u)");
+    bell.Ring();
+    break;
   }
+  if (status.ok()) runners[0].Run();
+  for (size_t i = 1; i < begun; ++i) pthread_join(runners[i].thread, nullptr);
+  for (const ShardRunner& runner : runners) {
+    if (status.ok()) status = runner.status;
+  }
+  return status;
 }
 
 }  // namespace osprey::server

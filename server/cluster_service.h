@@ -1,6 +1,6 @@
-// What a server has only in a cluster: its store, its node, and engines while it is the primary.
+// What a server has only in a cluster: its store, its node, and engines of the shards whose primary it is.
 //
-//   OpenCluster ──> tables ──> StartNode ──> RunAsMember: AwaitService, engines, EndService, …
+//   OpenCluster ──> shards ──> StartNode ──> RunAsMember, of each shard: AwaitService, engines, EndService, …
 //
 // Thread rule: the main thread.
 
@@ -8,15 +8,12 @@
 #define OSPREY_SERVER_CLUSTER_SERVICE_H_
 
 #include <atomic>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/clock.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/cluster/etcd/etcd_client.h"
@@ -26,15 +23,15 @@
 #include "server/cluster/table/replicated_changes.h"
 #include "server/config/config.h"
 #include "server/poller_log.h"
+#include "server/run.h"
 
 namespace osprey::server {
 
 struct Server;
 
-// The members point to each other: it stays where it is.
+// The store, and what it says of the cluster. It stays where it is.
 struct ClusterParts {
-  explicit ClusterParts(std::string key_prefix)
-      : keys(std::move(key_prefix)), writes([this] { wake.Ring(); }) {}
+  explicit ClusterParts(std::string key_prefix) : keys(std::move(key_prefix)) {}
   ClusterParts(const ClusterParts&) = delete;
   ClusterParts& operator=(const ClusterParts&) = delete;
 
@@ -42,26 +39,33 @@ struct ClusterParts {
   std::unique_ptr<EtcdClient> renewals, calls;
   ClusterRecord record;
   Wake wake;
+};
+
+// What the pollers of a shard write. The members point to each other: it stays where it is.
+struct ShardWrites {
+  // `wake`: the cluster's thread's.
+  explicit ShardWrites(Wake& wake) : writes([&wake] { wake.Ring(); }) {}
+  ShardWrites(const ShardWrites&) = delete;
+  ShardWrites& operator=(const ShardWrites&) = delete;
+
   ReplicatedWrites writes;
   std::vector<std::unique_ptr<ReplicatedChanges>> changes;  // by partition
   std::vector<std::unique_ptr<PollerLog>> logs;             // by poller; they outlive the engines
 };
 
-// Reads what the cluster is, and tries again while the store does not answer. Errors: NOT_FOUND (there is
-// no such cluster; says how to create it), FAILED_PRECONDITION (this program or --memory does not fit
-// it), CANCELLED: `stop` became true; those of EtcdClient::Create.
-absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(const ClusterConfig& config,
-                                                          uint64_t memory_bytes,
+// Reads what the cluster is, and tries again while the store does not answer. Adapts `config` to it: the
+// number of shards, and the longest value. Errors: NOT_FOUND (there is no such cluster; says how to create
+// it), FAILED_PRECONDITION (this program or --memory does not fit it), INVALID_ARGUMENT (--listen, or
+// --value-max), CANCELLED: `stop` became true; those of EtcdClient::Create.
+absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(Config& config,
                                                           const std::atomic<bool>& stop);
 
-// REQUIRES: server.cluster and its tables are there, and `clock` is theirs. Errors: those of
-// ClusterNode::Start.
-absl::Status StartNode(const Config& config, uint64_t incarnation, Clock& clock,
-                       const std::atomic<bool>& stop, Server& server);
+// REQUIRES: server.cluster and the shards are there. Errors: those of ClusterNode::Start.
+absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Server& server);
 
-// Serves whenever this server is the primary, until `stop` is true. Errors: the server cannot go on.
-absl::Status RunAsMember(const Config& config, uint64_t incarnation, const Clock& clock,
-                         const std::atomic<bool>& stop, Server& server);
+// Serves each shard whenever this server is its primary, until `bell` rings. It rings the bell if the server
+// cannot go on: then the error is returned.
+absl::Status RunAsMember(const Config& config, StopBell& bell, Server& server);
 
 }  // namespace osprey::server
 

@@ -30,10 +30,10 @@ HttpPage HealthPage(const absl::Status& health) {
   return page;
 }
 
-MonitorReading ReadServer(Server& server, const Clock& clock) {
-  const absl::Time now = clock.Now();
-  MonitorReading reading = server.monitor->Read(now);
-  reading.stats.uptime = now - clock.Started();
+MonitorReading ReadServer(Server& server) {
+  MonitorReading reading = server.monitor->Read();
+  const Clock& clock = server.shards.front()->clock;
+  reading.stats.uptime = clock.Now() - clock.Started();
   reading.stats.process_cpu = ProcessCpu();
   reading.process = ReadProcessFigures();
   reading.at = absl::Now();
@@ -78,25 +78,28 @@ StatusInput FixedStatus(const Config& config, const std::vector<std::string>& ur
 }  // namespace
 
 absl::Status OpenMetrics(const Config& config, const std::vector<std::string>& uris,
-                         const Clock& clock, std::function<absl::Status()> health, Server& server) {
+                         std::function<absl::Status()> health, Server& server) {
   if (!config.metrics.has_value()) return absl::OkStatus();
   std::function<DurabilityStats()> durability;
   if (server.durability != nullptr)
     durability = [&durable = *server.durability] { return durable.stats(); };
   std::function<ClusterStats()> cluster;
   if (server.node != nullptr) cluster = [&node = *server.node] { return node.stats(); };
-  server.monitor = std::make_unique<Monitor>(
-      *server.tables, *server.admission, *server.pollers, server.client_gets, server.heartbeats,
-      FixedStats(config), std::move(durability), std::move(cluster));
-  const auto answer = [&server, &clock, health = std::move(health),
+  std::vector<Monitor::Watched> shards;
+  for (const auto& shard : server.shards)
+    shards.push_back({*shard->tables, *shard->pollers, shard->heartbeats, shard->clock});
+  server.monitor =
+      std::make_unique<Monitor>(std::move(shards), *server.admission, server.client_gets,
+                                FixedStats(config), std::move(durability), std::move(cluster));
+  const auto answer = [&server, health = std::move(health),
                        fixed = FixedStatus(config, uris)](absl::string_view path) {
-    if (path == "/metrics") return MetricsPage(ReadServer(server, clock));
+    if (path == "/metrics") return MetricsPage(ReadServer(server));
     if (path == "/healthz") return HealthPage(health());
     if (const std::optional<HttpPage> file = StatusFile(path); file.has_value()) return *file;
     if (path != "/" && path != "/status.json") return NotFound();
     StatusInput input = fixed;
     input.health = health();
-    input.reading = ReadServer(server, clock);
+    input.reading = ReadServer(server);
     return path == "/" ? StatusPage(input) : StatusJson(input);
   };
   absl::StatusOr<std::unique_ptr<HttpServer>> door = HttpServer::Open(*config.metrics, answer);

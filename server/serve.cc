@@ -63,21 +63,25 @@ absl::Status HandleSignals() {
 // --- Health -------------------------------------------------------------------------------------
 
 // A poller whose write waits for other servers does not turn.
-absl::Status CheckPollers(const Server& server, absl::Time now) {
-  if (server.cluster != nullptr && server.cluster->writes.is_awaited()) return absl::OkStatus();
-  return CheckTurning(server.heartbeats, now);
+absl::Status CheckPollers(const Server& server) {
+  for (const auto& shard : server.shards) {
+    if (shard->writes != nullptr && shard->writes->writes.awaiting() > 0) continue;
+    if (absl::Status status = CheckTurning(shard->heartbeats, shard->clock.Now()); !status.ok())
+      return status;
+  }
+  return absl::OkStatus();
 }
 
-absl::Status CheckHealth(const Server& server, const Clock& clock) {
+absl::Status CheckHealth(const Server& server) {
   if (stop_bell->rung()) return absl::UnavailableError("the server is ending");
-  return CheckPollers(server, clock.Now());
+  return CheckPollers(server);
 }
 
 // Of the first log line.
 std::string DescribeData(const Config& config) {
   if (config.cluster.has_value())
     return absl::StrCat(" cluster=", config.cluster->etcd.uri.ToString(),
-                        " server_id=", config.cluster->server_id);
+                        " server_id=", config.cluster->server_id, " shards=", config.shards);
   if (config.data_dir.empty()) return "";
   std::string text =
       absl::StrCat(" data_dir=", config.data_dir, " durability=", NameOf(config.durability));
@@ -91,10 +95,11 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
   for (const Place& place : server.places) descriptions.push_back(place.domain->Describe());
   Log(absl::StrCat(
       "version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
-      "; memory=", FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
-      " poll=", NameOf(config.poll), " pollers=", config.pollers, " connections_max=",
-      config.connections_max, " value_max=", FormatSize(config.value_bytes_max),
-      " evict=", NameOf(config.evict), DescribeData(config), "; nothing is encrypted; ",
+      "; memory=", FormatSize(config.memory_bytes),
+      " page_bytes=", server.shards.front()->memory->page_size(), " poll=", NameOf(config.poll),
+      " pollers=", config.pollers, " connections_max=", config.connections_max,
+      " value_max=", FormatSize(config.value_bytes_max), " evict=", NameOf(config.evict),
+      DescribeData(config), "; nothing is encrypted; ",
       config.auth_key != nullptr
           ? "clients with the key can read and write all keys"
           : "no --auth-key-file: any client that can connect can read and write all keys"));
@@ -131,31 +136,27 @@ absl::Status OpenStores(Config& config, Server& server) {
     server.durability = *std::move(durability);
   }
   if (!config.cluster.has_value()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<ClusterParts>> cluster =
-      OpenCluster(*config.cluster, config.memory_bytes, stop_bell->flag());
+  absl::StatusOr<std::unique_ptr<ClusterParts>> cluster = OpenCluster(config, stop_bell->flag());
   if (!cluster.ok()) return cluster.status();
   server.cluster = *std::move(cluster);
   return absl::OkStatus();
 }
 
-ServeResult ServeAlone(const Config& config, uint64_t incarnation,
-                       absl::Span<const SessionImage> sessions, const Clock& clock,
+ServeResult ServeAlone(const Config& config, absl::Span<const SessionImage> sessions,
                        Server& server) {
-  if (absl::Status status = MakeEngines(config, incarnation, sessions, clock, server); !status.ok())
+  Shard& shard = *server.shards.front();
+  if (absl::Status status = MakeEngines(config, sessions, server, shard); !status.ok())
     return Failed(status);
-  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
+  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server, shard);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
   if (absl::Status status = OpenMetrics(
-          config, *uris, clock, [&] { return CheckHealth(server, clock); }, server);
+          config, *uris, [&] { return CheckHealth(server); }, server);
       !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
-  std::vector<Engine*> engines;
-  for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
-  absl::Status status = StartDurability(clock, server);
+  absl::Status status = StartDurability(server);
   if (!status.ok()) return Failed(status);
-  status = RunEngines(
-      engines, absl::MakeSpan(server.heartbeats), config.poll, [&clock] { return clock.Now(); },
-      [&] { Announce(config, server, *uris); }, LogEnding, *stop_bell);
+  status = RunShard(
+      config, [&] { Announce(config, server, *uris); }, LogEnding, *stop_bell, shard);
   server.metrics.reset();
   if (absl::Status end = EndDurability(server); status.ok()) status = std::move(end);
   if (!status.ok()) return Failed(status);
@@ -163,19 +164,17 @@ ServeResult ServeAlone(const Config& config, uint64_t incarnation,
   return {ServeExit::kClean, absl::OkStatus()};
 }
 
-ServeResult ServeInCluster(const Config& config, uint64_t incarnation, Clock& clock,
-                           Server& server) {
-  if (absl::Status status = StartNode(config, incarnation, clock, stop_bell->flag(), server);
-      !status.ok())
+ServeResult ServeInCluster(const Config& config, Server& server) {
+  if (absl::Status status = StartNode(config, stop_bell->flag(), server); !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
   std::vector<std::string> uris;
   for (const rdma::Address& address : config.listen) uris.push_back(address.ToString());
   if (absl::Status status = OpenMetrics(
-          config, uris, clock, [&] { return CheckHealth(server, clock); }, server);
+          config, uris, [&] { return CheckHealth(server); }, server);
       !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
   Announce(config, server, uris);
-  absl::Status status = RunAsMember(config, incarnation, clock, stop_bell->flag(), server);
+  absl::Status status = RunAsMember(config, *stop_bell, server);
   LogEnding(status);
   server.metrics.reset();
   server.node.reset();
@@ -187,31 +186,26 @@ ServeResult ServeInCluster(const Config& config, uint64_t incarnation, Clock& cl
 }  // namespace
 
 ServeResult Serve(Config config) {
-  // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of
-  // addresses for each new thread, those that exist because of clients among them.
-  (void)mallopt(M_ARENA_MAX, static_cast<int>(config.pollers) + 1);
   if (absl::Status status = HandleSignals(); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
   AllowDescriptors();
-  Clock clock;
   Server server;
-  const uint64_t incarnation = Random();
   if (absl::Status status = OpenStores(config, server); !status.ok()) return Failed(status);
+  // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of
+  // addresses for each new thread, those that exist because of clients among them.
+  (void)mallopt(M_ARENA_MAX, static_cast<int>(config.shards * config.pollers) + 1);
   if (absl::Status status = OpenDomains(config, server); !status.ok()) {
     return {ServeExit::kCannotListen, std::move(status)};
   }
-  if (absl::Status status = MakeMemory(config, server); !status.ok()) return Failed(status);
-  if (absl::Status status = MakeTables(config, incarnation, clock, server); !status.ok())
-    return Failed(status);
-  MakeShared(config, server);
+  if (absl::Status status = MakeShards(config, server); !status.ok()) return Failed(status);
   const absl::StatusOr<std::vector<SessionImage>> sessions =
-      Load(config, clock, stop_bell->flag(), server);
+      Load(config, stop_bell->flag(), server);
   if (!sessions.ok()) return Failed(sessions.status());
   const absl::StatusOr<std::unique_ptr<Watchdog>> watchdog =
-      Watchdog::Start(Watchdog::Patience(), [&] { return CheckPollers(server, clock.Now()); });
+      Watchdog::Start(Watchdog::Patience(), [&] { return CheckPollers(server); });
   if (!watchdog.ok()) return Failed(watchdog.status());
-  return config.cluster.has_value() ? ServeInCluster(config, incarnation, clock, server)
-                                    : ServeAlone(config, incarnation, *sessions, clock, server);
+  return config.cluster.has_value() ? ServeInCluster(config, server)
+                                    : ServeAlone(config, *sessions, server);
 }
 
 }  // namespace osprey::server

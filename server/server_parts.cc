@@ -34,6 +34,24 @@ absl::Duration ProcessCpu() {
   return absl::DurationFromTimeval(usage.ru_utime) + absl::DurationFromTimeval(usage.ru_stime);
 }
 
+Shard::~Shard() {
+  engines.clear();
+  if (snapshots != nullptr) snapshots->Close();
+  tables.reset();
+  places.clear();  // before `memory`
+}
+
+// The node uses tables, the log of a data directory those that give it their changes.
+Server::~Server() {
+  metrics.reset();
+  for (const auto& shard : shards) {
+    shard->engines.clear();
+    if (shard->snapshots != nullptr) shard->snapshots->Close();
+  }
+  node.reset();
+  durability.reset();
+}
+
 absl::Status OpenDomains(const Config& config, Server& server) {
   rdma::DomainOptions domain_options;
   domain_options.shm_socket_mode = config.socket_mode;
@@ -53,12 +71,14 @@ absl::Status OpenDomains(const Config& config, Server& server) {
           domain.status().code(),
           absl::StrCat("cannot listen at ", address.ToString(), ": ", domain.status().message()));
     }
-    server.places.push_back({address.scheme, *std::move(domain), nullptr, {}});
+    server.places.push_back({address.scheme, *std::move(domain)});
   }
   return absl::OkStatus();
 }
 
-absl::Status MakeMemory(const Config& config, Server& server) {
+namespace {
+
+absl::Status MakeMemory(const Config& config, const Server& server, Shard& shard) {
   rdma::HostMemoryOptions options;
   options.huge_pages = config.huge_pages;
   // RDMA devices pin all of it anyway; without one, memory is committed on use.
@@ -66,26 +86,25 @@ absl::Status MakeMemory(const Config& config, Server& server) {
       std::any_of(server.places.begin(), server.places.end(),
                   [](const Place& place) { return place.scheme == rdma::Address::Scheme::kRdma; });
   absl::StatusOr<rdma::HostMemory> memory =
-      rdma::HostMemory::Create("osprey-region", config.memory_bytes, options);
+      rdma::HostMemory::Create("osprey-region", config.shard_bytes(), options);
   if (!memory.ok()) return memory.status();
-  server.memory = std::make_unique<rdma::HostMemory>(*std::move(memory));
-  for (Place& place : server.places) {
+  shard.memory = std::make_unique<rdma::HostMemory>(*std::move(memory));
+  for (const Place& place : server.places) {
     absl::StatusOr<std::unique_ptr<rdma::Memory>> region =
-        place.domain->Register(*server.memory, rdma::Access::kRemoteRead);
+        place.domain->Register(*shard.memory, rdma::Access::kRemoteRead);
     if (!region.ok()) return region.status();
-    place.region = *std::move(region);
+    shard.places.push_back({*std::move(region), {}});
   }
   return absl::OkStatus();
 }
 
-absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock& clock,
-                        Server& server) {
+absl::Status MakeTables(const Config& config, Server& server, Shard& shard) {
   index::TableOptions options;
-  options.incarnation = incarnation;
+  options.incarnation = shard.incarnation;
   options.hash_seed = Random();
   options.evict = config.evict == EvictMode::kClock;
   // It stands still while the tables are loaded.
-  options.clock = [&clock, &server] { return server.runs ? clock.Now() : absl::UnixEpoch(); };
+  options.clock = [&shard] { return shard.runs ? shard.clock.Now() : absl::UnixEpoch(); };
   std::vector<PartitionChanges*> changes;
   if (server.durability != nullptr) {
     options.hash_seed = server.durability->hash_seed();
@@ -95,34 +114,57 @@ absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock&
   }
   if (server.cluster != nullptr) {
     options.hash_seed = server.cluster->record.hash_seed;
+    shard.writes = std::make_unique<ShardWrites>(server.cluster->wake);
     for (uint32_t i = 0; i < config.partitions; ++i) {
-      server.cluster->changes.push_back(std::make_unique<ReplicatedChanges>(
-          i, server.cluster->writes, [&server] { return server.tables->LastVersion(); }));
-      changes.push_back(server.cluster->changes.back().get());
+      shard.writes->changes.push_back(std::make_unique<ReplicatedChanges>(
+          i, shard.writes->writes, [&shard] { return shard.tables->LastVersion(); }));
+      changes.push_back(shard.writes->changes.back().get());
     }
   }
-  absl::StatusOr<std::unique_ptr<Tables>> tables =
-      Tables::Create({server.memory->data(), server.memory->size()}, config.partitions, options,
-                     std::move(changes));
+  absl::StatusOr<std::unique_ptr<Tables>> tables = Tables::Create(
+      {shard.memory->data(), shard.memory->size()}, config.partitions, options, std::move(changes));
   if (!tables.ok()) return tables.status();
-  server.tables = *std::move(tables);
+  shard.tables = *std::move(tables);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, Clock& clock,
-                                               const std::atomic<bool>& stop, Server& server) {
+}  // namespace
+
+absl::Status MakeShards(const Config& config, Server& server) {
+  AdmissionLimits limits;
+  limits.connections_max = config.connections_max;
+  limits.per_source_max = config.connections_per_address_max;
+  limits.requires_authentication = config.auth_key != nullptr;
+  server.admission = std::make_unique<Admission>(limits);
+  for (uint32_t number = 0; number < config.shards; ++number) {
+    server.shards.push_back(std::make_unique<Shard>(number));
+    Shard& shard = *server.shards.back();
+    shard.incarnation = Random();
+    if (absl::Status status = MakeMemory(config, server, shard); !status.ok()) return status;
+    if (absl::Status status = MakeTables(config, server, shard); !status.ok()) return status;
+    // Metrics use the pollers' reports.
+    if (config.pollers > 1 || config.metrics.has_value())
+      shard.pollers = std::make_unique<Pollers>(config.pollers);
+    shard.heartbeats = std::vector<PollerHeartbeat>(config.pollers);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, const std::atomic<bool>& stop,
+                                               Server& server) {
   absl::StatusOr<std::vector<SessionImage>> sessions = std::vector<SessionImage>();
   if (server.durability != nullptr) {
-    sessions = LoadData(config, *server.durability, *server.tables, stop);
+    Shard& shard = *server.shards.front();
+    sessions = LoadData(config, *server.durability, *shard.tables, stop);
     if (!sessions.ok()) return sessions;
-    clock.AdvanceTo(server.durability->clock_start());
-    server.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
-    if (!server.snapshots->valid()) {
+    shard.clock.AdvanceTo(server.durability->clock_start());
+    shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+    if (!shard.snapshots->valid()) {
       return absl::ResourceExhaustedError(
           "no descriptor is left for the pollers; allow more open files (ulimit -n)");
     }
   }
-  server.runs = true;
+  for (const auto& shard : server.shards) shard->runs = true;
   return sessions;
 }
 
@@ -130,9 +172,11 @@ namespace {
 
 // For each poller, a transport of each place.
 absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& config,
-                                                               Server& server) {
+                                                               const Server& server, Shard& shard) {
   std::vector<std::vector<EnginePort>> ports(config.pollers);
-  for (Place& place : server.places) {
+  for (size_t i = 0; i < server.places.size(); ++i) {
+    const Place& place = server.places[i];
+    ShardPlace& of_shard = shard.places[i];
     std::vector<rdma::Transport*> by_poller;
     for (std::vector<EnginePort>& own : ports) {
       absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
@@ -141,37 +185,51 @@ absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& con
       absl::StatusOr<std::unique_ptr<rdma::Memory>> scratch =
           place.domain->Allocate(kLivenessBytes, rdma::Access::kLocal);
       if (!scratch.ok()) return scratch.status();
-      place.scratch.push_back(*std::move(scratch));
+      of_shard.scratch.push_back(*std::move(scratch));
       by_poller.push_back(transport->get());
-      own.push_back({*std::move(transport), place.region.get(), place.scratch.back().get(), {}});
+      own.push_back(
+          {*std::move(transport), of_shard.region.get(), of_shard.scratch.back().get(), {}});
     }
     for (std::vector<EnginePort>& own : ports) own.back().by_poller = by_poller;
   }
   return ports;
 }
 
-}  // namespace
-
-void MakeShared(const Config& config, Server& server) {
-  AdmissionLimits limits;
-  limits.connections_max = config.connections_max;
-  limits.per_source_max = config.connections_per_address_max;
-  limits.requires_authentication = config.auth_key != nullptr;
-  server.admission = std::make_unique<Admission>(limits);
-  // Metrics use the pollers' reports.
-  if (config.pollers > 1 || config.metrics.has_value())
-    server.pollers = std::make_unique<Pollers>(config.pollers);
-  server.heartbeats = std::vector<PollerHeartbeat>(config.pollers);
+void SetDurability(const Config& config, Server& server, Shard& shard, EngineOptions& options) {
+  Durability* const durability = server.durability.get();
+  options.write_log = durability;
+  // A server that only sleeps while it waits does not poll for more.
+  if (config.poll != PollMode::kEvent) options.group_clock = [&shard] { return shard.clock.Now(); };
+  options.session_snapshots = shard.snapshots.get();
+  options.data_id = durability->data_id();
+  options.session_begun = [durability](uint64_t id) { durability->SessionBegun(id); };
+  options.session_ended = [durability](uint64_t id) { durability->SessionEnded(id); };
+  options.durability_stats = [durability] { return durability->stats(); };
 }
 
-absl::Status MakeEngines(const Config& config, uint64_t incarnation,
-                         absl::Span<const SessionImage> sessions, const Clock& clock,
-                         Server& server) {
-  absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server);
+void SetCluster(const Config& config, Server& server, Shard& shard, EngineOptions& options) {
+  ReplicatedWrites* const writes = &shard.writes->writes;
+  ShardNode* const node = &server.node->shard(shard.number);
+  shard.writes->logs.clear();
+  if (config.poll != PollMode::kEvent) options.group_clock = [&shard] { return shard.clock.Now(); };
+  options.session_snapshots = shard.snapshots.get();
+  options.data_id = server.cluster->record.id;
+  options.in_cluster = true;
+  options.session_begun = [writes](uint64_t id) { writes->SessionBegun(id); };
+  options.session_ended = [writes](uint64_t id) { writes->SessionEnded(id); };
+  options.may_answer = [node] { return node->MayAnswer(); };
+  options.cluster_stats = [node] { return node->stats(); };
+}
+
+}  // namespace
+
+absl::Status MakeEngines(const Config& config, absl::Span<const SessionImage> sessions,
+                         Server& server, Shard& shard) {
+  absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server, shard);
   if (!ports.ok()) return ports.status();
-  if (server.pollers != nullptr) server.pollers->Restart();
+  if (shard.pollers != nullptr) shard.pollers->Restart();
   EngineOptions options;
-  options.incarnation = incarnation;
+  options.incarnation = shard.incarnation;
   options.connections_max = config.connections_max;
   options.admission = server.admission.get();
   options.key = config.auth_key;
@@ -179,72 +237,64 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation,
   options.poll_mode = std::string(NameOf(config.poll));
   options.random = Random;
   options.process_cpu = ProcessCpu;
-  options.log = [&](absl::string_view line) { server.client_log.Write(line, clock.Now()); };
-  options.pollers = server.pollers.get();
+  options.log = [&](absl::string_view line) { server.client_log.Write(line, shard.clock.Now()); };
+  options.pollers = shard.pollers.get();
   if (config.metrics.has_value()) {
     options.client_gets = &server.client_gets;
     options.times_puts = true;
   }
-  if (server.durability != nullptr) {
-    Durability* const durability = server.durability.get();
-    options.write_log = durability;
-    // A server that only sleeps while it waits does not poll for more.
-    if (config.poll != PollMode::kEvent) options.group_clock = [&clock] { return clock.Now(); };
-    options.session_snapshots = server.snapshots.get();
-    options.data_id = durability->data_id();
-    options.session_begun = [durability](uint64_t id) { durability->SessionBegun(id); };
-    options.session_ended = [durability](uint64_t id) { durability->SessionEnded(id); };
-    options.durability_stats = [durability] { return durability->stats(); };
-  }
-  if (server.cluster != nullptr) {
-    ReplicatedWrites* const writes = &server.cluster->writes;
-    server.cluster->logs.clear();
-    if (config.poll != PollMode::kEvent) options.group_clock = [&clock] { return clock.Now(); };
-    options.session_snapshots = server.snapshots.get();
-    options.data_id = server.cluster->record.id;
-    options.in_cluster = true;
-    options.session_begun = [writes](uint64_t id) { writes->SessionBegun(id); };
-    options.session_ended = [writes](uint64_t id) { writes->SessionEnded(id); };
-    options.may_answer = [&node = *server.node] { return node.MayAnswer(); };
-    options.cluster_stats = [&node = *server.node] { return node.stats(); };
-  }
+  if (server.durability != nullptr) SetDurability(config, server, shard, options);
+  if (server.cluster != nullptr) SetCluster(config, server, shard, options);
   for (std::vector<EnginePort>& own : *ports) {
-    options.poller = static_cast<uint32_t>(server.engines.size());
+    options.poller = static_cast<uint32_t>(shard.engines.size());
     PollerLog* log = nullptr;
-    if (server.cluster != nullptr) {
-      server.cluster->logs.push_back(
-          std::make_unique<PollerLog>(server.cluster->writes, *server.snapshots, options.poller));
-      log = server.cluster->logs.back().get();
+    if (shard.writes != nullptr) {
+      shard.writes->logs.push_back(
+          std::make_unique<PollerLog>(shard.writes->writes, *shard.snapshots, options.poller));
+      log = shard.writes->logs.back().get();
       options.write_log = log;
     }
-    server.engines.push_back(
-        std::make_unique<Engine>(*server.tables, std::move(own), options, clock.Now()));
-    if (log != nullptr) log->SetEngine(*server.engines.back());
-    server.engines.back()->RestoreSessions(sessions, clock.Now());
+    shard.engines.push_back(
+        std::make_unique<Engine>(*shard.tables, std::move(own), options, shard.clock.Now()));
+    if (log != nullptr) log->SetEngine(*shard.engines.back());
+    shard.engines.back()->RestoreSessions(sessions, shard.clock.Now());
   }
   return absl::OkStatus();
 }
 
-absl::Status StartDurability(const Clock& clock, Server& server) {
+absl::Status RunShard(const Config& config, const std::function<void()>& started,
+                      const std::function<void(const absl::Status&)>& ending, StopBell& bell,
+                      Shard& shard) {
+  std::vector<Engine*> engines;
+  for (const std::unique_ptr<Engine>& engine : shard.engines) engines.push_back(engine.get());
+  return RunEngines(
+      engines, absl::MakeSpan(shard.heartbeats), config.poll,
+      [&shard] { return shard.clock.Now(); }, started, ending, bell);
+}
+
+absl::Status StartDurability(Server& server) {
   if (server.durability == nullptr) return absl::OkStatus();
-  return server.durability->Start([&clock] { return clock.Now(); },
-                                  [&server] { return server.snapshots->Take(); });
+  Shard& shard = *server.shards.front();
+  return server.durability->Start([&shard] { return shard.clock.Now(); },
+                                  [&shard] { return shard.snapshots->Take(); });
 }
 
 absl::Status EndDurability(Server& server) {
   if (server.durability == nullptr) return absl::OkStatus();
-  server.engines.clear();
-  server.snapshots->Close();
+  Shard& shard = *server.shards.front();
+  shard.engines.clear();
+  shard.snapshots->Close();
   return server.durability->End();
 }
 
-absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server) {
+absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server,
+                                                   Shard& shard) {
   std::vector<std::string> uris;
   for (const rdma::Address& address : config.listen) {
     const auto place = std::find_if(server.places.begin(), server.places.end(),
                                     [&](const Place& p) { return p.scheme == address.scheme; });
     const size_t port = static_cast<size_t>(place - server.places.begin());
-    absl::StatusOr<std::string> uri = server.engines.front()->Listen(port, address.ToString());
+    absl::StatusOr<std::string> uri = shard.engines.front()->Listen(port, address.ToString());
     if (!uri.ok()) {
       return absl::Status(uri.status().code(), absl::StrCat("cannot listen at ", address.ToString(),
                                                             ": ", uri.status().message()));

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,51 +33,61 @@
 #include "server/monitoring/poller_heartbeat.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
+#include "server/run.h"
 #include "server/stats/admission.h"
 #include "server/stats/client_gets.h"
 
 namespace osprey::server {
 
-// The domains and memory of one scheme.
+// What all shards of a server share of one scheme.
 struct Place {
   rdma::Address::Scheme scheme;
   std::unique_ptr<rdma::Domain> domain;
+};
+
+// A shard's memory, as one place gives it to clients.
+struct ShardPlace {
   std::unique_ptr<rdma::Memory> region;
   std::vector<std::unique_ptr<rdma::Memory>> scratch;  // by poller: the target of their READs
 };
 
+// Memory, tables and engines. A server outside clusters has one shard, with all keys. Members point to each
+// other: it stays where it is. In the order of dependency: destroyed from the end.
+struct Shard {
+  explicit Shard(uint32_t its_number) : number(its_number) {}
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  const uint32_t number;
+  uint64_t incarnation = 0;  // of the region
+  Clock clock;
+  bool runs = false;                         // the tables' clock
+  std::unique_ptr<rdma::HostMemory> memory;  // must outlive …
+  std::vector<ShardPlace> places;            // … its registrations, by Server::places
+  std::unique_ptr<ShardWrites> writes;       // only in a cluster
+  std::unique_ptr<Tables> tables;
+  std::unique_ptr<SessionSnapshots> snapshots;  // only in a cluster, or with --data-dir
+  std::unique_ptr<Pollers> pollers;
+  std::vector<PollerHeartbeat> heartbeats;       // by poller
+  std::vector<std::unique_ptr<Engine>> engines;  // by poller
+};
+
 // In the order of dependency: destroyed from the end.
 struct Server {
-  std::vector<Place> places;  // the domains must outlive …
-  std::unique_ptr<rdma::HostMemory> memory;
+  std::vector<Place> places;              // the domains must outlive all memory
   std::unique_ptr<ClusterParts> cluster;  // only with --cluster
-  std::unique_ptr<Tables> tables;
-  std::unique_ptr<Durability> durability;       // only with --data-dir
-  std::unique_ptr<SessionSnapshots> snapshots;  // likewise
   std::unique_ptr<Admission> admission;
   ClientLog client_log;
-  std::unique_ptr<Pollers> pollers;
   ClientGets client_gets;
-  std::vector<PollerHeartbeat> heartbeats;       // by poller
-  std::unique_ptr<ClusterNode> node;             // only with --cluster; outlives the engines
-  std::vector<std::unique_ptr<Engine>> engines;  // by poller
-  std::unique_ptr<Monitor> monitor;              // only with …
-  std::unique_ptr<HttpServer> metrics;           // … this, which uses all above
-  bool runs = false;                             // the tables' clock
+  std::unique_ptr<Durability> durability;  // only with --data-dir
+  std::vector<std::unique_ptr<Shard>> shards;
+  std::unique_ptr<ClusterNode> node;    // only with --cluster; outlives the engines
+  std::unique_ptr<Monitor> monitor;     // only with …
+  std::unique_ptr<HttpServer> metrics;  // … this, which uses all above
 
   Server() = default;
-  ~Server() {
-    metrics.reset();
-    engines.clear();
-    if (snapshots != nullptr) snapshots->Close();
-    node.reset();
-    durability.reset();
-    tables.reset();
-    for (Place& place : places) {
-      place.region.reset();  // … their registrations, which must end before `memory`
-      place.scratch.clear();
-    }
-  }
+  ~Server();
 };
 
 // Returns a random number other than 0.
@@ -86,22 +97,23 @@ absl::Duration ProcessCpu();
 
 // Errors of all that follow: one line, with the flag and the fix.
 absl::Status OpenDomains(const Config& config, Server& server);
-absl::Status MakeMemory(const Config& config, Server& server);
-// Empty tables of this incarnation, a random number.
-absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock& clock,
-                        Server& server);
-// Fills the tables, where there is a data directory, and lets the clock run. Returns the sessions of
+// Shards with memory and empty tables.
+absl::Status MakeShards(const Config& config, Server& server);
+// Fills the tables, where there is a data directory, and lets the clocks run. Returns the sessions of
 // the last life. CANCELLED: `stop` became true.
-absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, Clock& clock,
-                                               const std::atomic<bool>& stop, Server& server);
-// What all engines share.
-void MakeShared(const Config& config, Server& server);
-// REQUIRES: MakeShared; there are no engines.
-absl::Status MakeEngines(const Config& config, uint64_t incarnation,
-                         absl::Span<const SessionImage> sessions, const Clock& clock,
-                         Server& server);
-absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server);
-absl::Status StartDurability(const Clock& clock, Server& server);
+absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, const std::atomic<bool>& stop,
+                                               Server& server);
+// Makes the engines of `shard`. REQUIRES: MakeShards; it has none.
+absl::Status MakeEngines(const Config& config, absl::Span<const SessionImage> sessions,
+                         Server& server, Shard& shard);
+// Returns the URIs that clients can use.
+absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server,
+                                                   Shard& shard);
+// Runs the engines of `shard` until `bell` rings (RunEngines).
+absl::Status RunShard(const Config& config, const std::function<void()>& started,
+                      const std::function<void(const absl::Status&)>& ending, StopBell& bell,
+                      Shard& shard);
+absl::Status StartDurability(Server& server);
 // REQUIRES: the engines have ended.
 absl::Status EndDurability(Server& server);
 

@@ -72,6 +72,10 @@ DEFINE_string(cluster, "",
               "etcds:// for TLS");
 DEFINE_string(memory, "1GiB",
               "doctor: the --memory that kvserver will have; cluster create: that of each server");
+DEFINE_uint64(
+    shards, 1,
+    "cluster create: into how many parts the keys are divided, each with a primary of its "
+    "own: a power of two up to 64");
 DEFINE_uint64(replicas, 3, "cluster create: how many servers shall have a copy of each key");
 DEFINE_uint64(min_in_sync, 2,
               "cluster create: with fewer copies in sync, writes are refused (of fewer than 3 "
@@ -143,6 +147,7 @@ absl::StatusOr<ClusterCommandFlags> ClusterFlagsGiven() {
     if (absl::Status status = CheckNotEmpty(flag); !status.ok()) return status;
   }
   ClusterCommandFlags flags;
+  if (IsGiven("shards")) flags.shards = FLAGS_shards;
   if (IsGiven("replicas")) flags.replicas = FLAGS_replicas;
   if (IsGiven("min_in_sync")) flags.min_in_sync = FLAGS_min_in_sync;
   flags.etcd.ca_file = FLAGS_cluster_ca_file;

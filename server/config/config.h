@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
+#include "server/cluster/configuration/cluster_record.h"
 #include "server/config/cluster_config.h"
 #include "server/durability/durability_mode.h"
 #include "server/monitoring/http_address.h"
@@ -76,6 +77,7 @@ struct FlagValues {
 struct Config {
   std::vector<rdma::Address> listen;  // at least one, all distinct
   uint64_t memory_bytes = 0;
+  uint32_t shards = 1;  // into which the memory is cut; of a cluster, as its record says
   PollMode poll = PollMode::kAdaptive;
   size_t connections_max = 0;
   uint64_t value_bytes_max = 0;
@@ -85,7 +87,7 @@ struct Config {
   rdma::AuthKey::Pointer auth_key;         // null: no authentication
   mode_t socket_mode = 0600;
   uint32_t pollers = 1;
-  uint32_t partitions = 1;  // of the memory: PartitionsFor(pollers), or kClusterPartitions
+  uint32_t partitions = 1;  // of a shard: PartitionsFor(pollers), or kClusterPartitions
   std::optional<HttpAddress> metrics;
   std::string data_dir;  // empty: in memory only; then the others have no meaning
   DurabilityMode durability = DurabilityMode::kAsync;
@@ -94,6 +96,10 @@ struct Config {
   uint64_t checkpoint_log_bytes = 0;
   absl::Duration clock_jump_max;
   std::optional<ClusterConfig> cluster;  // nothing: a server by itself
+
+  uint64_t shard_bytes() const {
+    return cluster.has_value() ? ShardBytes(memory_bytes, shards) : memory_bytes;
+  }
 };
 
 // Reads the keys' files, and those for etcd; otherwise depends on the flags alone. Errors: one line

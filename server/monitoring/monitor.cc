@@ -7,29 +7,33 @@
 
 namespace osprey::server {
 
-Monitor::Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
-                 const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
-                 StatsInput fixed, std::function<DurabilityStats()> durability,
-                 std::function<ClusterStats()> cluster)
-    : tables_(tables),
+Monitor::Monitor(std::vector<Watched> shards, const Admission& admission,
+                 const ClientGets& client_gets, StatsInput fixed,
+                 std::function<DurabilityStats()> durability, std::function<ClusterStats()> cluster)
+    : shards_(std::move(shards)),
       admission_(admission),
-      pollers_(pollers),
       client_gets_(client_gets),
-      heartbeats_(heartbeats),
       fixed_(std::move(fixed)),
       durability_(std::move(durability)),
-      cluster_(std::move(cluster)),
-      last_(tables.partitions()) {
-  assert(heartbeats.size() == pollers.count());
+      cluster_(std::move(cluster)) {
+  size_t partitions = 0;
+  for (const Watched& shard : shards_) {
+    assert(shard.heartbeats.size() == shard.pollers.count());
+    partitions += shard.tables.partitions();
+  }
+  last_.resize(partitions);
 }
 
-MonitorReading Monitor::Read(absl::Time now) {
+MonitorReading Monitor::Read() {
   MonitorReading reading;
   PollerReport sum;
-  for (uint32_t i = 0; i < pollers_.count(); ++i) {
-    const PollerReport report = pollers_.Last(i);
-    sum.Add(report);
-    reading.pollers.push_back({heartbeats_[i].Read(now), report.connections});
+  for (const Watched& shard : shards_) {
+    const absl::Time now = shard.clock.Now();
+    for (uint32_t i = 0; i < shard.pollers.count(); ++i) {
+      const PollerReport report = shard.pollers.Last(i);
+      sum.Add(report);
+      reading.pollers.push_back({shard.heartbeats[i].Read(now), report.connections});
+    }
   }
   reading.stats = fixed_;
   StatsInput& stats = reading.stats;
@@ -50,13 +54,16 @@ index::Table::Stats Monitor::ReadTables() {
   constexpr absl::Duration kStep = absl::Milliseconds(1);
   const std::lock_guard<std::mutex> lock(mutex_);
   absl::Duration left = kLockWaitMax();
-  for (uint32_t i = 0; i < tables_.partitions(); ++i) {
-    LockedTable table = tables_.TryLock(i);
-    for (; !table.held() && left > absl::ZeroDuration(); left -= kStep) {
-      absl::SleepFor(kStep);
-      table = tables_.TryLock(i);
+  auto last = last_.begin();
+  for (const Watched& shard : shards_) {
+    for (uint32_t i = 0; i < shard.tables.partitions(); ++i, ++last) {
+      LockedTable table = shard.tables.TryLock(i);
+      for (; !table.held() && left > absl::ZeroDuration(); left -= kStep) {
+        absl::SleepFor(kStep);
+        table = shard.tables.TryLock(i);
+      }
+      if (table.held()) *last = table->stats();
     }
-    if (table.held()) last_[i] = table->stats();
   }
   return Tables::Sum(last_);
 }

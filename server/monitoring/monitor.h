@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/clock.h"
 #include "server/engine/pollers.h"
 #include "server/monitoring/poller_heartbeat.h"
 #include "server/monitoring/process_figures.h"
@@ -39,31 +40,35 @@ class Monitor {
   // How long one Read waits for locks, in all.
   static constexpr absl::Duration kLockWaitMax() { return absl::Milliseconds(20); }
 
-  // All must outlive this; a heartbeat for each of `pollers`. Of `fixed`, what never changes is
-  // used. `durability` and `cluster` run on any threads; empty: there is no data directory, or no
-  // cluster.
-  Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
-          const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
+  // One shard of the server.
+  struct Watched {
+    Tables& tables;
+    const Pollers& pollers;
+    absl::Span<const PollerHeartbeat> heartbeats;  // of each of them
+    const Clock& clock;                            // of the heartbeats
+  };
+
+  // All must outlive this. Of `fixed`, what never changes is used. `durability` and `cluster` run on any
+  // threads; empty: there is no data directory, or no cluster.
+  Monitor(std::vector<Watched> shards, const Admission& admission, const ClientGets& client_gets,
           StatsInput fixed, std::function<DurabilityStats()> durability,
           std::function<ClusterStats()> cluster);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  MonitorReading Read(absl::Time now);
+  MonitorReading Read();
 
  private:
   index::Table::Stats ReadTables();
 
-  Tables& tables_;
+  const std::vector<Watched> shards_;
   const Admission& admission_;
-  const Pollers& pollers_;
   const ClientGets& client_gets_;
-  const absl::Span<const PollerHeartbeat> heartbeats_;
   const StatsInput fixed_;
   const std::function<DurabilityStats()> durability_;
   const std::function<ClusterStats()> cluster_;
   std::mutex mutex_;
-  std::vector<index::Table::Stats> last_;  // by partition, under the mutex
+  std::vector<index::Table::Stats> last_;  // of all shards, by partition; under the mutex
 };
 
 }  // namespace osprey::server

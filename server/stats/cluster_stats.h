@@ -15,15 +15,16 @@ namespace osprey::server {
 struct ClusterStats {
   // A server that etcd or the record names.
   struct Member {
-    std::string server;       // its ID
-    bool is_primary = false;  // as the record says
-    bool is_in_sync = false;  // likewise; the primary is
-    bool is_known = false;    // etcd has its key; that of a killed server stays
+    std::string server;      // its ID
+    uint64_t primaries = 0;  // shards whose primary it is, as the records say
+    uint64_t in_sync = 0;    // shards of which it is in sync, likewise
+    bool is_known = false;   // etcd has its key; that of a killed server stays
     bool is_self = false;
     bool is_linked = false;  // messages can be sent to it
   };
 
-  bool is_primary = false;      // it serves, as long as it has its right
+  uint64_t shards = 1;          // that these figures are of
+  uint64_t primaries = 0;       // of these: this server serves them, as long as it has its right
   uint64_t term = 0;            // of the record that was read last; 0: none
   uint64_t in_sync = 0;         // servers that the record names, the primary included
   uint64_t replicas = 0;        // that there should be
@@ -33,6 +34,9 @@ struct ClusterStats {
   uint64_t groups = 0;          // of changes, that it has decided as a primary
   uint64_t groups_waiting = 0;  // of these: not on all servers in sync yet
   std::vector<Member> members;  // by ID
+
+  // Adds another shard's. Of the servers in sync the least counts, of terms the highest.
+  void Add(const ClusterStats& other);
 };
 
 }  // namespace osprey::server

@@ -56,6 +56,7 @@ unsigned GivenFlags(const CommandOptions& options) {
   add(options.doctor.device.has_value(), kDevice);
   add(options.doctor.ib_port.has_value(), kIbPort);
   add(options.doctor.gid_index.has_value(), kGidIndex);
+  add(options.cluster.shards.has_value(), kShards);
   add(options.cluster.replicas.has_value(), kReplicas);
   add(options.cluster.min_in_sync.has_value(), kMinInSync);
   add(options.doctor.cluster.has_value(), kCluster);

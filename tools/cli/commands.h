@@ -39,6 +39,7 @@ struct DoctorFlags {
 
 // The flags of cluster, as given.
 struct ClusterCommandFlags {
+  std::optional<uint64_t> shards = std::nullopt;
   std::optional<uint64_t> replicas = std::nullopt;
   std::optional<uint64_t> min_in_sync = std::nullopt;
   EtcdFlags etcd = {};  // also of doctor --cluster. Without its URI
@@ -125,6 +126,7 @@ enum CommandFlag : unsigned {
   kUser = 268435456,
   kPasswordFile = 536870912,
   kCluster = 1073741824,
+  kShards = 2147483648,
 };
 
 // The spelling of a CommandFlag.

@@ -294,13 +294,14 @@ constexpr Command kCommands[] = {
     {.name = "cluster",
      .arguments = "create|status ETCD_URI",
      .summary = "create: make a cluster, which servers with --cluster=ETCD_URI join: --memory=SIZE "
-                "--replicas=N --min-in-sync=N; status: print its servers, and which have all data",
+                "--shards=N --replicas=N --min-in-sync=N; status: print its servers, and which "
+                "have all data",
      .example = "cluster create etcd://10.0.0.1:2379/shop --memory=4GiB",
      .arguments_min = 2,
      .arguments_max = 2,
      .needs_server = false,
-     .flags = kMemory | kReplicas | kMinInSync | kCaFile | kCertificateFile | kCertificateKeyFile |
-              kUser | kPasswordFile,
+     .flags = kMemory | kShards | kReplicas | kMinInSync | kCaFile | kCertificateFile |
+              kCertificateKeyFile | kUser | kPasswordFile,
      .check = CheckCluster,
      .run = RunCluster},
     {.name = "help",
@@ -340,6 +341,7 @@ constexpr FlagName kFlagNames[] = {
     {kIbPort, "--ib-port", "N"},
     {kGidIndex, "--gid-index", "N"},
     {kCluster, "--cluster", "ETCD_URI"},
+    {kShards, "--shards", "N"},
     {kReplicas, "--replicas", "N"},
     {kMinInSync, "--min-in-sync", "N"},
     {kCaFile, "--cluster-ca-file", "FILE"},

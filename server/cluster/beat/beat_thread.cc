@@ -5,9 +5,9 @@
 
 namespace osprey {
 
-absl::StatusOr<std::unique_ptr<BeatThread>> BeatThread::Start(
-    ServingBeat& beat, std::function<absl::Time()> now, std::function<ServingBounds()> bounds) {
-  std::unique_ptr<BeatThread> thread(new BeatThread(beat, std::move(now), std::move(bounds)));
+absl::StatusOr<std::unique_ptr<BeatThread>> BeatThread::Start(std::vector<Beating> beats,
+                                                              std::function<absl::Time()> now) {
+  std::unique_ptr<BeatThread> thread(new BeatThread(std::move(beats), std::move(now)));
   void* (*const run)(void*) = [](void* self) -> void* {
     static_cast<BeatThread*>(self)->Run();
     return nullptr;
@@ -31,9 +31,11 @@ BeatThread::~BeatThread() {
 void BeatThread::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
-    // Not under the lock: the end waits for one beat at most.
+    // Not under the lock: the end waits for one round at most.
     lock.unlock();
-    if (beat_.Check(now_(), bounds_())) beat_.Store();
+    for (const Beating& one : beats_) {
+      if (one.beat->Check(now_(), one.bounds())) one.beat->Store();
+    }
     lock.lock();
     wake_.wait_for(lock, absl::ToChronoNanoseconds(kBeatInterval()), [this] { return stopping_; });
   }

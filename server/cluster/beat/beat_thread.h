@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -21,25 +22,28 @@ namespace osprey {
 
 class BeatThread {
  public:
-  // `now` reads the server's lease clock, `bounds` the bounds; both are called on the new thread.
-  // `beat` outlives it. The thread blocks all signals. Errors: RESOURCE_EXHAUSTED (no thread).
-  static absl::StatusOr<std::unique_ptr<BeatThread>> Start(ServingBeat& beat,
-                                                           std::function<absl::Time()> now,
-                                                           std::function<ServingBounds()> bounds);
+  // The beats of one region.
+  struct Beating {
+    ServingBeat* beat = nullptr;  // outlives the thread
+    std::function<ServingBounds()> bounds;
+  };
+
+  // `now` reads the server's lease clock. It and the bounds are called on the new thread, which blocks all
+  // signals. Errors: RESOURCE_EXHAUSTED (no thread).
+  static absl::StatusOr<std::unique_ptr<BeatThread>> Start(std::vector<Beating> beats,
+                                                           std::function<absl::Time()> now);
   // No beat is stored after that. Leases that clients have last on.
   ~BeatThread();
   BeatThread(const BeatThread&) = delete;
   BeatThread& operator=(const BeatThread&) = delete;
 
  private:
-  BeatThread(ServingBeat& beat, std::function<absl::Time()> now,
-             std::function<ServingBounds()> bounds)
-      : beat_(beat), now_(std::move(now)), bounds_(std::move(bounds)) {}
+  BeatThread(std::vector<Beating> beats, std::function<absl::Time()> now)
+      : beats_(std::move(beats)), now_(std::move(now)) {}
   void Run();
 
-  ServingBeat& beat_;
+  const std::vector<Beating> beats_;
   const std::function<absl::Time()> now_;
-  const std::function<ServingBounds()> bounds_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

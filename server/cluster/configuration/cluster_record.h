@@ -36,6 +36,12 @@ inline constexpr uint64_t kClusterValueBytesMax = 1 << 20;
 inline constexpr uint64_t kShardBytesMin = kClusterPartitions * (256 << 10);
 inline constexpr uint64_t kShardBytesMax = uint64_t{1} << 41;
 
+// A shard's part of the memory of a server with so many: whole pages in each partition.
+constexpr uint64_t ShardBytes(uint64_t memory_bytes, uint32_t shards) {
+  const uint64_t step = shards == 1 ? 4096 : uint64_t{4096} * kClusterPartitions;
+  return memory_bytes / shards / step * step;
+}
+
 struct ClusterRecord {
   uint32_t format = kClusterFormat;
   uint64_t id = 0;      // random, not 0: tells this cluster from others of its name
@@ -43,7 +49,7 @@ struct ClusterRecord {
   uint32_t replicas = 0;
   // With fewer replicas in sync a shard accepts no writes. From 1 to `replicas`.
   uint32_t min_in_sync = 0;
-  uint64_t hash_seed = 0;    // not 0; of the hash that says to which shard a key belongs
+  uint64_t hash_seed = 0;    // not 0; of the hash by which tables place keys
   uint64_t shard_bytes = 0;  // a multiple of 4096
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;

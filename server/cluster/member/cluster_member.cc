@@ -12,6 +12,8 @@ namespace {
 
 // After a swap that did not happen.
 constexpr absl::Duration kSwapPause() { return absl::Milliseconds(20); }
+// Between hand-overs for the sake of balance. By then the records have been read again.
+constexpr absl::Duration kBalanceInterval() { return absl::Seconds(1); }
 // Between looks at the cluster's own record, which nothing changes.
 constexpr absl::Duration kClusterInterval() { return absl::Seconds(10); }
 
@@ -268,6 +270,44 @@ absl::Status ClusterMember::TakeMessage(uint64_t from, PeerMessageKind kind, abs
 
 void ClusterMember::Pump(absl::Time now) {
   for (const auto& shard : shards_) shard->Pump(now);
+  if (shards_.size() > 1 && now >= balance_due_ && now < right_until()) Balance(now);
+}
+
+// The server with the most primaries, of several the first by ID, hands one over to a member with at least two
+// fewer. *Else* servers that do so at once give one server too many, which hands them back.
+void ClusterMember::Balance(absl::Time now) {
+  balance_due_ = now + kBalanceInterval();
+  std::map<std::string, size_t> primaries;
+  for (const auto& [id, server] : watch_.servers()) primaries[id] = 0;
+  for (const auto& shard : shards_) {
+    if (shard->hands_over()) return;
+    const auto primary = primaries.find(shard->record().record.primary);
+    if (primary != primaries.end()) ++primary->second;
+  }
+  const auto most =
+      std::max_element(primaries.begin(), primaries.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == primaries.end() || most->first != options_.server || most->second < 2) return;
+  size_t fewest = most->second - 1;
+  ShardMember* chosen = nullptr;
+  std::string successor;
+  const size_t replicas = std::min<size_t>(options_.cluster.replicas, primaries.size());
+  for (const auto& shard : shards_) {
+    const ShardRecord& record = shard->record().record;
+    if (!shard->may_decide() || record.in_sync.size() < replicas) continue;
+    for (const Replica& member : record.in_sync) {
+      const auto place = primaries.find(member.server);
+      if (place == primaries.end() || place->second >= fewest || !shard->HasLinkTo(member))
+        continue;
+      fewest = place->second;
+      chosen = shard.get();
+      successor = member.server;
+    }
+  }
+  if (chosen == nullptr) return;
+  Log(absl::StrCat("server ", successor, " gets a shard, since it is the primary of ", fewest,
+                   ", and this one of ", most->second));
+  chosen->HandOverTo(successor, now);
 }
 
 }  // namespace osprey

@@ -121,6 +121,7 @@ class ClusterMember {
   std::optional<Transaction> NextRemoval(absl::Time now);
   bool IsAwaited(absl::string_view server) const;
   std::optional<Transaction> NextSwaps(absl::Time now);
+  void Balance(absl::Time now);
   void LogChange(const absl::Status& status, std::string& last) const;
   void Log(absl::string_view line) const {
     if (options_.log) options_.log(line);
@@ -146,6 +147,7 @@ class ClusterMember {
   absl::Time shards_due_ = absl::InfinitePast();
   absl::Time swaps_due_ = absl::InfinitePast();
   absl::Time cluster_due_ = absl::InfiniteFuture();  // counted from the first call
+  absl::Time balance_due_ = absl::InfinitePast();
 };
 
 }  // namespace osprey

@@ -111,6 +111,8 @@ class ShardMember {
   // Afterwards this replica is a backup; or nothing has come of it, and it publishes again.
   // REQUIRES: serves().
   void HandOverTo(std::string server, absl::Time now);
+  bool hands_over() const { return hand_over_.has_value(); }
+  bool HasLinkTo(const Replica& member) const { return links_.contains(member.incarnation); }
   // Writes may be decided: it serves, and enough members are in sync.
   bool may_decide() const;
   // REQUIRES: may_decide(); of a mark of time: serves(). Returns the lsn with which the group is committed.

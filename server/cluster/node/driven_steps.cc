@@ -46,7 +46,7 @@ void DrivenSteps::Drive(absl::FunctionRef<bool()> is_over) {
   } else {
     WakeSleeper();
   }
-  if (over && !(sleeps && writes_.is_awaited_by_others())) return;
+  if (over && !(sleeps && work_.IsAwaitedByOthers())) return;
   is_driven_ = false;
   wake_.Ring();
 }

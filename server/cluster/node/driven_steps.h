@@ -35,7 +35,7 @@ bool Await(std::vector<pollfd>& waits, absl::Duration max);
 
 class DrivenSteps final : public CommitDriver {
  public:
-  // Both under the lock, on any thread. They return at once.
+  // Under the lock, on any thread. They return at once.
   class Work {
    public:
     virtual ~Work() = default;
@@ -43,11 +43,13 @@ class DrivenSteps final : public CommitDriver {
     virtual bool DriveStep() = 0;
     // Adds what is ready once there is work. False: there is.
     virtual bool ArmLinks(std::vector<pollfd>& waits) = 0;
+    // A Commit waits, besides that which asks. Without the lock.
+    virtual bool IsAwaitedByOthers() const = 0;
   };
 
   // All outlive this. `wake` is the owner's. For `spin` a poller spins before it sleeps.
-  DrivenSteps(Work& work, ReplicatedWrites& writes, Wake& wake, absl::Duration spin)
-      : work_(work), writes_(writes), wake_(wake), spin_(spin) {}
+  DrivenSteps(Work& work, Wake& wake, absl::Duration spin)
+      : work_(work), wake_(wake), spin_(spin) {}
   // False: the system has no descriptor left.
   bool valid() const { return sleeper_wake_.valid(); }
 
@@ -69,7 +71,6 @@ class DrivenSteps final : public CommitDriver {
   void AwaitLinks();
 
   Work& work_;
-  ReplicatedWrites& writes_;
   Wake& wake_;
   const absl::Duration spin_;
   std::mutex mutex_;

@@ -42,16 +42,20 @@ void ReplicaTables::BeginCopy() {
 }
 
 bool ReplicaTables::HasChunk() {
-  if (asker_.TakeDone() && asked_ != nullptr && wants_sessions_) {
-    if (asked_->has_value()) {
+  (void)asker_.TakeDone();  // also for another shard
+  if (asked_ != nullptr && asked_->is_done) {
+    if (wants_sessions_ && asked_->sessions.has_value()) {
       wants_sessions_ = false;
-      copy_.emplace(tables_, *std::move(*asked_));
+      copy_.emplace(tables_, *std::move(asked_->sessions));
     }
     asked_ = nullptr;
   }
   if (wants_sessions_ && asked_ == nullptr && asker_.idle() && owner_.has_engines()) {
-    asked_ = std::make_shared<std::optional<std::vector<SessionImage>>>();
-    asker_.Begin([owner = &owner_, asked = asked_] { *asked = owner->TakeSessions(); });
+    asked_ = std::make_shared<Asked>();
+    asker_.Begin([owner = &owner_, asked = asked_] {
+      asked->sessions = owner->TakeSessions();
+      asked->is_done = true;
+    });
   }
   return copy_.has_value();
 }

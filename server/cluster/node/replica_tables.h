@@ -12,6 +12,7 @@
 #ifndef OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_
 #define OSPREY_SERVER_CLUSTER_NODE_REPLICA_TABLES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,14 +68,20 @@ class ReplicaTables final : public ReplicaTable {
   void EndCopy() override {}
 
  private:
+  // The sessions that the asker brings, for which others may ask it meanwhile.
+  struct Asked {
+    std::atomic<bool> is_done{false};
+    std::optional<std::vector<SessionImage>> sessions;  // once it is
+  };
+
   Tables& tables_;
   Owner& owner_;
   CallThread& asker_;
   TableReplica replica_;
   bool is_primary_ = false;
   // --- At a primary, whose tables are copied.
-  bool wants_sessions_ = false;  // a copy has begun, and they are not asked for yet
-  std::shared_ptr<std::optional<std::vector<SessionImage>>> asked_;  // null: they are not
+  bool wants_sessions_ = false;   // a copy has begun, and they are not asked for yet
+  std::shared_ptr<Asked> asked_;  // null: they are not
   std::optional<TableCopy> copy_;
 };
 

@@ -90,9 +90,8 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   // Writes that begin are refused with this error; OK: they are not. Meanwhile sessions that begin and end are
   // not decided, but afterwards. *Else* their Commits, and the pollers with them, wait for what is missing.
   void RefuseWith(const absl::Status& why);
-  // A Commit waits; besides that which asks.
-  bool is_awaited() const { return awaiting_.load() > 0; }
-  bool is_awaited_by_others() const { return awaiting_.load() > 1; }
+  // Commits that wait.
+  uint32_t awaiting() const { return awaiting_.load(); }
 
  private:
   absl::Status Refusal() const override;

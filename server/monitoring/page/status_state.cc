@@ -169,15 +169,25 @@ StatusSection OfDurability(const StatusInput& input, const DurabilityStats& stat
   return section;
 }
 
-std::string MemberText(const ClusterStats::Member& member) {
-  std::vector<std::string> parts = {member.is_primary   ? "primary"
-                                    : member.is_in_sync ? "in sync"
-                                                        : "not in sync"};
+std::string MemberText(const ClusterStats::Member& member, uint64_t shards) {
+  std::vector<std::string> parts = {member.primaries > 0 && shards > 1
+                                        ? absl::StrCat("primary of ", member.primaries, " shards")
+                                    : member.primaries > 0 ? "primary"
+                                    : member.in_sync > 0   ? "in sync"
+                                                           : "not in sync"};
+  if (shards > 1 && member.in_sync < shards)
+    parts.push_back(absl::StrCat("in sync with ", member.in_sync, " of ", shards, " shards"));
   parts.push_back(!member.is_known   ? "not in etcd"
                   : member.is_self   ? "this server"
                   : member.is_linked ? "connected"
                                      : "not connected");
   return absl::StrJoin(parts, ", ");
+}
+
+std::string RoleText(const ClusterStats& stats) {
+  if (stats.shards > 1)
+    return absl::StrCat("primary of ", stats.primaries, " of ", stats.shards, " shards");
+  return stats.primaries > 0 ? "primary: it serves clients" : "backup";
 }
 
 StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
@@ -186,7 +196,7 @@ StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
   const double right_ns = absl::ToDoubleNanoseconds(stats.right_left);
   section.rows = {
       Text("cluster", "Cluster", input.cluster),
-      Text("role", "Role", stats.is_primary ? "primary: it serves clients" : "backup"),
+      Text("role", "Role", RoleText(stats)),
       Number("term", "Term", stats.term),
       Text("in_sync", "Servers in sync", absl::StrCat(stats.in_sync, " of ", stats.replicas)),
       Text("right", "May serve for", TimeText(right_ns)),
@@ -197,7 +207,7 @@ StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
   for (size_t i = 0; i < stats.members.size(); ++i) {
     const ClusterStats::Member& member = stats.members[i];
     section.rows.push_back(Text(absl::StrCat("member_", i), absl::StrCat("Server ", member.server),
-                                MemberText(member)));
+                                MemberText(member, stats.shards)));
   }
   return section;
 }

@@ -51,7 +51,7 @@ MonitorReading ReadingOfADurableServer() {
 MonitorReading ReadingInACluster() {
   MonitorReading reading = ReadingOfTwoPollers();
   ClusterStats& stats = reading.stats.cluster.emplace();
-  stats.is_primary = true;
+  stats.primaries = 1;
   stats.term = 7;
   stats.in_sync = 2;
   stats.replicas = 3;
@@ -177,6 +177,7 @@ TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
 
 TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
   ExpectFigures(ReadingInACluster(), {{"osprey_cluster_primary", 1},
+                                      {"osprey_cluster_shards", 1},
                                       {"osprey_cluster_term", 7},
                                       {"osprey_cluster_in_sync", 2},
                                       {"osprey_cluster_replicas", 3},
@@ -192,7 +193,7 @@ TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
     EXPECT_EQ(without.families.count("osprey_" + row.metric), 0u) << row.metric;
     EXPECT_THAT(stats, testing::Not(HasSubstr("\n" + row.stat + "=")));
   }
-  EXPECT_EQ(rows, 9);
+  EXPECT_EQ(rows, 10);
 }
 
 TEST(MetricsTest, WithoutADataDirectoryItsFiguresAreMissing) {

@@ -55,7 +55,7 @@ StatusInput InputOfAMember() {
   input.name = "a";
   input.cluster = "etcd://127.0.0.1:2379/main";
   ClusterStats& cluster = input.reading.stats.cluster.emplace();
-  cluster.is_primary = true;
+  cluster.primaries = 1;
   cluster.term = 7;
   cluster.in_sync = 2;
   cluster.replicas = 3;

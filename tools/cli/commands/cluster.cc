@@ -1,6 +1,7 @@
 // `kvcli cluster create` and `kvcli cluster status`: of etcd, without a server.
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <memory>
 #include <string>
@@ -24,8 +25,7 @@ namespace {
 constexpr char kCreate[] = "create";
 constexpr char kStatus[] = "status";
 constexpr uint32_t kReplicasDefault = 3;
-// The first form of a cluster: each server has all keys.
-constexpr uint32_t kShards = 1;
+constexpr uint32_t kShardsDefault = 1;
 constexpr uint64_t kPageBytes = 4096;
 // Of the transaction that creates a cluster. It does the same however often it is sent.
 constexpr int kCreationsMax = 2;
@@ -47,16 +47,20 @@ absl::StatusOr<ClusterRecord> RecordOf(const CommandOptions& options) {
     return absl::InvalidArgumentError(
         "cluster create needs --memory=SIZE, which each server will have");
   ClusterRecord record;
-  record.shards = kShards;
+  const uint64_t shards = options.cluster.shards.value_or(kShardsDefault);
+  if (!std::has_single_bit(shards) || shards > kShardsMax)
+    return OutOfRange("shards", absl::StrCat(shards),
+                      absl::StrCat("a power of two up to ", kShardsMax));
+  record.shards = static_cast<uint32_t>(shards);
   // CheckUsage has parsed it.
-  record.shard_bytes = *server::ParseSize(*options.memory);
-  if (record.shard_bytes < kShardBytesMin || record.shard_bytes > kShardBytesMax ||
-      record.shard_bytes % kPageBytes != 0) {
-    return OutOfRange(
-        "memory", *options.memory,
-        absl::StrCat(server::FormatSize(kShardBytesMin), " to ", server::FormatSize(kShardBytesMax),
-                     ", in whole pages of ", server::FormatSize(kPageBytes)));
+  const uint64_t memory = *server::ParseSize(*options.memory);
+  if (memory < shards * kShardBytesMin || memory > kShardBytesMax || memory % kPageBytes != 0) {
+    return OutOfRange("memory", *options.memory,
+                      absl::StrCat(server::FormatSize(shards * kShardBytesMin), " to ",
+                                   server::FormatSize(kShardBytesMax), ", in whole pages of ",
+                                   server::FormatSize(kPageBytes)));
   }
+  record.shard_bytes = ShardBytes(memory, record.shards);
   const uint64_t replicas = options.cluster.replicas.value_or(kReplicasDefault);
   if (replicas < 1 || replicas > kReplicasMax)
     return OutOfRange("replicas", absl::StrCat(replicas), absl::StrCat("1 to ", kReplicasMax));
@@ -169,9 +173,10 @@ absl::Status CheckCluster(Arguments arguments, const CommandOptions& options) {
   }
   if (is_create) {
     if (absl::Status record = RecordOf(options).status(); !record.ok()) return record;
-  } else if (options.memory || options.cluster.replicas || options.cluster.min_in_sync) {
+  } else if (options.memory || options.cluster.shards || options.cluster.replicas ||
+             options.cluster.min_in_sync) {
     return absl::InvalidArgumentError(
-        "--memory, --replicas and --min-in-sync are of cluster create; leave them out");
+        "--memory, --shards, --replicas and --min-in-sync are of cluster create; leave them out");
   }
   return MakeEtcdOptions(EtcdFlagsOf(arguments, options)).status();
 }

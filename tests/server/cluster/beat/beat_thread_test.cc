@@ -31,9 +31,12 @@ TEST(BeatThreadTest, BeatsUntilTheRightIsTooShort) {
   ServingBeat beat(memory.span(), kTestIncarnation, 1);
   const absl::Time begun = Now();
   std::atomic<bool> has_right{true};
-  const auto thread = BeatThread::Start(beat, Now, [&]() -> ServingBounds {
-    return {has_right ? absl::InfiniteFuture() : absl::InfinitePast()};
-  });
+  const auto thread =
+      BeatThread::Start({{&beat,
+                          [&]() -> ServingBounds {
+                            return {has_right ? absl::InfiniteFuture() : absl::InfinitePast()};
+                          }}},
+                        Now);
   ASSERT_TRUE(thread.ok()) << thread.status();
   AwaitBeats(beat, 5);
   EXPECT_GE(Now() - begun, HeldFor(4 * kBeatInterval())) << "it beats too often";
@@ -49,7 +52,8 @@ TEST(BeatThreadTest, BeatsUntilTheRightIsTooShort) {
 TEST(BeatThreadTest, EndsWithoutAnotherBeat) {
   index::RegionMemory memory(1 << 20);
   ServingBeat beat(memory.span(), kTestIncarnation, 1);
-  auto thread = BeatThread::Start(beat, Now, [] { return ServingBounds{absl::InfiniteFuture()}; });
+  auto thread =
+      BeatThread::Start({{&beat, [] { return ServingBounds{absl::InfiniteFuture()}; }}}, Now);
   ASSERT_TRUE(thread.ok()) << thread.status();
   AwaitBeats(beat, 1);
   thread->reset();
@@ -58,12 +62,28 @@ TEST(BeatThreadTest, EndsWithoutAnotherBeat) {
   EXPECT_EQ(beat.state().beat, beats);
 }
 
+// One thread beats for several regions, each within its own bounds.
+TEST(BeatThreadTest, BeatsForEachRegion) {
+  index::RegionMemory memory(1 << 20), other_memory(1 << 20), third_memory(1 << 20);
+  ServingBeat beat(memory.span(), kTestIncarnation, 1);
+  ServingBeat without_right(other_memory.span(), kTestIncarnation, 1);
+  ServingBeat third(third_memory.span(), kTestIncarnation, 1);
+  const auto always = [] { return ServingBounds{absl::InfiniteFuture()}; };
+  const auto never = [] { return ServingBounds{absl::InfinitePast()}; };
+  const auto thread =
+      BeatThread::Start({{&beat, always}, {&without_right, never}, {&third, always}}, Now);
+  ASSERT_TRUE(thread.ok()) << thread.status();
+  AwaitBeats(beat, 3);
+  AwaitBeats(third, 3);
+  EXPECT_EQ(without_right.state().beat, 0u);
+}
+
 // Shards come and go while it beats; every READ of the record is torn or one of its states.
 TEST(BeatThreadTest, ReadersSeeOneStateOrAreTorn) {
   index::RegionMemory memory(1 << 20);
   ServingBeat beat(memory.span(), kTestIncarnation, 1);
   const auto thread =
-      BeatThread::Start(beat, Now, [] { return ServingBounds{absl::InfiniteFuture()}; });
+      BeatThread::Start({{&beat, [] { return ServingBounds{absl::InfiniteFuture()}; }}}, Now);
   ASSERT_TRUE(thread.ok()) << thread.status();
   std::atomic<bool> stopping{false};
   std::thread changes([&] {

@@ -92,8 +92,8 @@ TEST(NodeDriveTest, ServersJoinAndEndWhilePollersDrive) {
 std::string Members(const TestServer& server) {
   std::vector<std::string> members;
   for (const ClusterStats::Member& member : server.node->stats().members) {
-    members.push_back(absl::StrCat(member.server, ":", member.is_primary ? " primary" : "",
-                                   member.is_in_sync ? " in sync" : "",
+    members.push_back(absl::StrCat(member.server, ":", member.primaries > 0 ? " primary" : "",
+                                   member.in_sync > 0 ? " in sync" : "",
                                    member.is_known ? " known" : "", member.is_self ? " self" : "",
                                    member.is_linked ? " linked" : ""));
   }
@@ -124,7 +124,7 @@ TEST(NodeDriveTest, ACommitThatDrivesFailsWhenTheServerHandsOver) {
   a.Stop();
   writers.AwaitEnd();
   const int made = writers.made();
-  a.node->EndService({});
+  a.node->shard(0).EndService({});
   b.Serve();
   EXPECT_GE(b.tables->stats().keys, static_cast<uint64_t>(made));
   b.Put("later");

@@ -57,7 +57,7 @@ TEST(NodeServiceTest, TablesAreABackupsOnceTheEnginesHaveEnded) {
   pair.b.Put("later");
   absl::SleepFor(absl::Milliseconds(500));  // several appends
   EXPECT_FALSE(pair.a.Has("later"));
-  pair.a.node->EndService({});
+  pair.a.node->shard(0).EndService({});
 }
 
 // *Else* the replica counts as applied what its table lacks.
@@ -67,7 +67,7 @@ TEST(NodeServiceTest, AWriteThatWasDecidedAndNotMadeIsMadeByTheBackup) {
   pair.a.DecidePut("decided", absl::ZeroDuration(), put);
   ASSERT_EQ(pair.a.writes.Commit(), absl::OkStatus());
   pair.HandOver();
-  pair.a.node->EndService({});
+  pair.a.node->shard(0).EndService({});
   pair.b.Serve();
   EXPECT_TRUE(pair.b.Has("decided"));
   pair.b.Put("later");

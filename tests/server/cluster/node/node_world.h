@@ -148,24 +148,22 @@ class TestServer {
         .random = Random,
         .log = [this](absl::string_view line) { std::cerr << absl::StrCat(id_, ": ", line, "\n"); },
         .stop = stop_};
-    NodeParts parts{.tables = *tables,
-                    .clock = clock,
-                    .changes = {},
-                    .writes = writes,
-                    .wake = wake_,
-                    .region = memory_.span(),
-                    .region_incarnation = incarnation_,
-                    .renewals = renewals_,
-                    .calls = calls};
-    for (const auto& changes : changes_) parts.changes.push_back(changes.get());
+    ShardParts shard{.tables = *tables,
+                     .clock = clock,
+                     .changes = {},
+                     .writes = writes,
+                     .region = memory_.span(),
+                     .region_incarnation = incarnation_};
+    for (const auto& changes : changes_) shard.changes.push_back(changes.get());
+    NodeParts parts{.shards = {shard}, .wake = wake_, .renewals = renewals_, .calls = calls};
     node = ClusterNode::Start(std::move(options), std::move(parts)).value();
   }
   // Is the primary, and its engines begin. `end` is called when they have to end.
   void Serve(std::function<void()> end = [] {}) {
     const absl::StatusOr<std::optional<std::vector<SessionImage>>> sessions =
-        node->AwaitService(stop_);
+        node->shard(0).AwaitService(stop_);
     ASSERT_TRUE(sessions.ok() && sessions->has_value());
-    node->BeginService(std::move(end), [] { return std::vector<SessionImage>(); });
+    node->shard(0).BeginService(std::move(end), [] { return std::vector<SessionImage>(); });
   }
   // It is to end, and hands over to another one.
   void Stop() { stop_ = true; }

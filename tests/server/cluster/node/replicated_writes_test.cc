@@ -31,9 +31,9 @@ class ReplicatedWritesTest : public ::testing::Test {
     std::future<absl::Status> call =
         std::async(std::launch::async, [this] { return writes_.Commit(); });
     for (const absl::Time end = absl::Now() + absl::Seconds(30);
-         !writes_.is_awaited() && absl::Now() < end;)
+         writes_.awaiting() == 0 && absl::Now() < end;)
       absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_TRUE(writes_.is_awaited());
+    EXPECT_EQ(writes_.awaiting(), 1u);
     return call;
   }
 
@@ -62,7 +62,7 @@ TEST_F(ReplicatedWritesTest, ACommitWaitsForWhatWasDecidedBefore) {
   EXPECT_TRUE(Waits(call));
   writes_.NoteCommitted(2);
   EXPECT_TRUE(Result(call).ok());
-  EXPECT_FALSE(writes_.is_awaited());
+  EXPECT_EQ(writes_.awaiting(), 0u);
 }
 
 TEST_F(ReplicatedWritesTest, ACommitDoesNotWaitForWhatWasDecidedLater) {

@@ -1,0 +1,359 @@
+#include "server/cluster/node/shard_node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/lease_time.h"
+#include "rdma/reasons.h"
+#include "server/cluster/table/time_marks.h"
+
+namespace osprey::server {
+namespace {
+
+// From the request to end: a successor has the data by then, or none gets it.
+constexpr absl::Duration kHandOverMax() { return absl::Seconds(3); }
+// A READ's lease covers partitions; a server serves all of a shard's, or none.
+constexpr uint64_t kAllPartitions = ~uint64_t{0};
+
+}  // namespace
+
+ShardNode::ShardNode(uint32_t number, NodeContext context, ShardParts parts)
+    : number_(number),
+      context_(std::move(context)),
+      parts_(std::move(parts)),
+      tables_(parts_.tables, context_.random(), static_cast<ReplicaTables::Owner&>(*this),
+              context_.asker) {}
+
+void ShardNode::Begin(ClusterMember& member) {
+  member_ = &member;
+  beat_.emplace(parts_.region, parts_.region_incarnation, member.incarnation());
+}
+
+void ShardNode::Log(absl::string_view line) const {
+  context_.log(context_.cluster.shards == 1 ? std::string(line)
+                                            : absl::StrCat("shard ", number_, ": ", line));
+}
+
+// --- Readers -----------------------------------------------------------------
+
+// The region serves no reader from now on, but for the leases that were given.
+void ShardNode::LoseReaders(absl::Time now) {
+  beat_->Loses(kAllPartitions);
+  gained_ = false;
+  leases_end_ = now + AwaitedFor(kReaderLease());
+}
+
+void ShardNode::TakeIncarnation(absl::Time now) {
+  if (gained_) LoseReaders(now);
+  beat_->TakeIncarnation(member_->incarnation());
+}
+
+absl::Time ShardNode::EndReaders(absl::Time now) {
+  if (gained_) LoseReaders(now);
+  return leases_end_;
+}
+
+// The server's clock is read last: *else* the bound is late by what passes in between.
+ServingBounds ShardNode::BeatBounds() {
+  ServingBounds bounds{absl::FromUnixNanos(right_until_ns_.load())};
+  const absl::Time mark = parts_.writes.marks().ReadsUntil();
+  if (mark == absl::InfiniteFuture()) return bounds;
+  const absl::Time now = context_.clock.Now();
+  bounds.mark = now + (mark - parts_.clock.Now());
+  return bounds;
+}
+
+// --- Service -----------------------------------------------------------------
+
+absl::StatusOr<std::optional<std::vector<SessionImage>>> ShardNode::AwaitService(
+    const std::atomic<bool>& stop) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop && failure_.ok() && service_ != Service::kOffered)
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+  if (!failure_.ok()) return failure_;
+  if (stop) return std::nullopt;
+  service_ = Service::kTaken;
+  return std::exchange(sessions_, {});
+}
+
+void ShardNode::BeginService(
+    std::function<void()> end,
+    std::function<std::optional<std::vector<SessionImage>>()> take_sessions) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  end_ = std::move(end);
+  take_sessions_ = std::move(take_sessions);
+  if (service_ == Service::kIsEnding) return end_();
+  service_ = Service::kRuns;
+}
+
+void ShardNode::EndService(std::vector<SessionImage> sessions) {
+  const uint64_t made = Made();
+  parts_.tables.DropPrepared();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return !takes_sessions_; });
+    sessions_ = std::move(sessions);
+    made_ = made;
+    end_ = nullptr;
+    take_sessions_ = nullptr;
+    service_ = Service::kNone;
+  }
+  changed_.notify_all();
+}
+
+// Groups whose changes are made, up to this number. Mostly some more are.
+uint64_t ShardNode::Made() const {
+  uint64_t made = parts_.writes.decided();
+  for (const ReplicatedChanges* const changes : parts_.changes)
+    made = std::min(made, changes->oldest_pending() - 1);
+  return made;
+}
+
+uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
+  answers_until_ns_ = kNever;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (service_ == Service::kPrepared || service_ == Service::kOffered) {
+      service_ = Service::kNone;
+      made_ = 0;
+      parts_.writes.End(absl::UnavailableError("this server is the primary no more"));
+    } else {
+      service_ = Service::kIsEnding;
+      // First this: *else* the failure of a Commit ends the process.
+      if (end_) end_();
+      parts_.writes.End(
+          absl::UnavailableError("this server is the primary no more, and goes on as a backup"));
+      changed_.wait(lock, [this] { return service_ == Service::kNone || context_.ends; });
+    }
+    sessions = std::exchange(sessions_, {});
+  }
+  uint64_t lsn = 0;
+  for (const Numbered& group : groups_) {
+    if (group.number <= made_ && group.lsn <= committed_lsn_) lsn = group.lsn;
+  }
+  groups_.clear();
+  return lsn;
+}
+
+std::optional<std::vector<SessionImage>> ShardNode::TakeSessions() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (service_ != Service::kRuns) return std::nullopt;
+    takes_sessions_ = true;  // until then EndService waits
+  }
+  std::optional<std::vector<SessionImage>> sessions = take_sessions_();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    takes_sessions_ = false;
+  }
+  changed_.notify_all();
+  return sessions;
+}
+
+bool ShardNode::has_engines() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return service_ == Service::kRuns;
+}
+
+void ShardNode::Fail(const absl::Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = why;
+    if (end_) end_();
+  }
+  answers_until_ns_ = right_until_ns_ = kNever;
+  parts_.writes.End(why);
+  changed_.notify_all();
+}
+
+void ShardNode::NotifyEnd() {
+  // *Else* one that begins to wait misses it.
+  { const std::lock_guard<std::mutex> lock(mutex_); }
+  changed_.notify_all();
+}
+
+// --- Steps -------------------------------------------------------------------
+
+// The clock goes on first: expiries are judged from then on.
+void ShardNode::TakeOver() {
+  const uint64_t mark_ns = tables_.time_mark_ns();
+  parts_.clock.AdvanceTo(absl::FromUnixNanos(static_cast<int64_t>(mark_ns)));
+  parts_.writes.marks().Begin(mark_ns, parts_.tables.stats().expiring_keys > 0);
+  parts_.writes.Begin(&context_.driver);
+  committed_ = parts_.writes.decided();
+  committed_lsn_ = 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sessions_ = tables_.TakeOver();
+  service_ = Service::kPrepared;
+}
+
+// The primary's tables are the engines' once its tail is applied, and it may judge expiries.
+bool ShardNode::OfferService() {
+  if (context_.ends || !shard().serves()) return false;
+  if (!tables_.is_primary()) TakeOver();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (service_ != Service::kPrepared || !parts_.writes.marks().MayJudge(parts_.clock.Now()))
+      return false;
+    service_ = Service::kOffered;
+  }
+  ++promotions_;
+  Log(absl::StrCat("this server is the primary now, in term ", shard().replica().term()));
+  changed_.notify_all();
+  return true;
+}
+
+bool ShardNode::DecideGroups(absl::Time now) {
+  if (context_.ends || !tables_.is_primary()) return false;
+  std::vector<ReplicatedWrites::Group> decided;
+  if (member_->MayDecide(number_, now)) decided = parts_.writes.TakeDecided();
+  bool worked = !decided.empty();
+  // Before these groups, which may have the first key that expires.
+  if (member_->Serves(number_, now)) worked |= DecideMark();
+  for (ReplicatedWrites::Group& group : decided)
+    groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
+  return worked;
+}
+
+// Also with fewer members than writes need: else reads of keys that expire end, too.
+bool ShardNode::DecideMark() {
+  TimeMarks& marks = parts_.writes.marks();
+  const std::optional<uint64_t> mark_ns = marks.Due(parts_.clock.Now());
+  if (!mark_ns.has_value()) return false;
+  const uint64_t number = groups_.empty() ? committed_ : groups_.back().number;
+  groups_.push_back({number, shard().Decide(TimeMarkBody(*mark_ns), 1), *mark_ns});
+  return true;
+}
+
+bool ShardNode::CommitGroups() {
+  if (context_.ends || !tables_.is_primary()) return false;
+  const uint64_t held_point = shard().held_point();
+  for (Numbered& group : groups_) {
+    if (group.mark_ns == 0 || group.lsn > held_point) continue;
+    tables_.NoteTimeMark(group.mark_ns);
+    parts_.writes.marks().NoteHeld(std::exchange(group.mark_ns, 0));
+  }
+  const uint64_t commit_point = committed_lsn_ = shard().commit_point();
+  uint64_t committed = committed_;
+  for (const Numbered& group : groups_) {
+    if (group.lsn > commit_point) break;
+    committed = std::max(committed, group.number);
+  }
+  const bool worked = committed > committed_;
+  if (worked) {
+    committed_ = committed;
+    parts_.writes.NoteCommitted(committed);
+  }
+  const uint64_t made = std::min(Made(), committed_);
+  uint64_t lsn = 0;
+  for (; !groups_.empty() && groups_.front().number <= made && groups_.front().lsn <= commit_point;
+       groups_.pop_front())
+    lsn = groups_.front().lsn;
+  if (lsn != 0) shard().MarkApplied(lsn);
+  return worked;
+}
+
+void ShardNode::ReviewMarks(absl::Time now) {
+  if (context_.ends || !tables_.is_primary() || !member_->Serves(number_, now)) return;
+  parts_.writes.marks().Review(
+      parts_.clock.Now(), [this] { return parts_.tables.stats().expiring_keys; },
+      [this] { return Made() == parts_.writes.decided(); });
+}
+
+void ShardNode::Publish(absl::Time now) {
+  if (context_.ends) return;
+  const bool is_primary = tables_.is_primary();
+  const absl::Time right = member_->right_until();
+  right_until_ns_ = absl::ToUnixNanos(right);
+  answers_until_ns_ = is_primary && shard().serves() ? absl::ToUnixNanos(right) : kNever;
+  const bool publishes = is_primary && shard().publishes();
+  if (gained_ && !publishes) LoseReaders(now);
+  if (publishes && !gained_) {
+    beat_->Gains(kAllPartitions);
+    gained_ = true;
+  }
+  absl::Status refusal;
+  if (is_primary && !member_->MayDecide(number_, now)) {
+    refusal = now < right
+                  ? MakeError(Reason::kTooFewReplicas,
+                              "too few servers of the cluster have a copy of the data")
+                  : absl::UnavailableError("this server cannot reach the cluster's store now");
+  }
+  parts_.writes.RefuseWith(refusal);
+}
+
+// --- The end, and figures ------------------------------------------------------
+
+// Another member, to which there is a link; nullptr: none.
+const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
+  for (const Replica& member : shard().record().record.in_sync) {
+    if (member.server != context_.server && linked.contains(member.incarnation)) return &member;
+  }
+  return nullptr;
+}
+
+void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
+  if (stops_at_ == absl::InfiniteFuture()) {
+    const Replica* const successor = shard().serves() ? Successor(linked) : nullptr;
+    stops_at_ = successor == nullptr ? now : now + kHandOverMax();
+    if (successor != nullptr) {
+      Log(absl::StrCat("the data is handed over to server ", successor->server));
+      shard().HandOverTo(successor->server, now);
+    }
+  }
+  if (now < stops_at_) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (end_) end_();
+  }
+  // Writes that wait for other servers wait no longer.
+  if (now >= stops_at_ + kHandOverMax())
+    parts_.writes.End(absl::UnavailableError("the server is about to end"));
+}
+
+// Those that etcd names, and those of the record, which may be gone.
+std::vector<ClusterStats::Member> ShardNode::Members(const ShardRecord& record,
+                                                     const std::set<uint64_t>& linked) const {
+  std::map<std::string, ClusterStats::Member> members;
+  for (const auto& [id, server] : member_->servers()) {
+    ClusterStats::Member& member = members[id];
+    member.is_known = true;
+    member.is_linked = server.record.has_value() && linked.contains(server.record->incarnation);
+  }
+  for (const Replica& replica : record.in_sync) members[replica.server].in_sync = 1;
+  std::vector<ClusterStats::Member> list;
+  for (auto& [id, member] : members) {
+    member.server = id;
+    member.primaries = id == record.primary ? 1 : 0;
+    member.is_self = id == context_.server;
+    list.push_back(std::move(member));
+  }
+  return list;
+}
+
+void ShardNode::TakeStats(absl::Time now, const std::set<uint64_t>& linked) {
+  const ShardRecord& record = shard().record().record;
+  ClusterStats stats;
+  stats.primaries = tables_.is_primary() && member_->Serves(number_, now) ? 1 : 0;
+  stats.term = record.term;
+  stats.in_sync = record.in_sync.size();
+  stats.replicas = context_.cluster.replicas;
+  stats.right_left = std::max(member_->right_until() - now, absl::ZeroDuration());
+  stats.links = linked.size();
+  stats.promotions = promotions_;
+  stats.groups = parts_.writes.decided();
+  stats.groups_waiting = tables_.is_primary() ? stats.groups - committed_ : 0;
+  stats.members = Members(record, linked);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stats_ = std::move(stats);
+}
+
+ClusterStats ShardNode::stats() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stats_;
+}
+
+}  // namespace osprey::server
