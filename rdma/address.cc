@@ -110,6 +110,25 @@ absl::StatusOr<Address> ParseAddress(absl::string_view uri) {
   return Invalid(uri, "it begins with neither rdma:// nor shm://");
 }
 
+absl::StatusOr<Address> ShardAddress(const Address& address, uint32_t shard) {
+  if (shard == 0) return address;
+  Address there = address;
+  if (address.scheme == Address::Scheme::kShm) {
+    absl::StrAppend(&there.path, ".", shard);
+    return there;
+  }
+  // (Port 0, which the system replaces, has no successor.)
+  if (address.port == 0 || shard > kPortMax - address.port) {
+    const absl::string_view why = address.port == 0 ? ", where the system chooses the port"
+                                                    : " would listen above port 65535";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "address \"", absl::CEscape(address.ToString()), "\": shard ", shard, why,
+        "; shard k listens at the port + k: give a port from 1 to ", kPortMax - shard));
+  }
+  there.port = static_cast<uint16_t>(address.port + shard);
+  return there;
+}
+
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view uri) {
   const size_t end = uri.find("://");
   const absl::string_view scheme = uri.substr(0, end == absl::string_view::npos ? 0 : end + 3);

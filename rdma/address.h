@@ -32,6 +32,11 @@ struct Address {
 // Errors: INVALID_ARGUMENT; the message quotes `uri`, names the fault and gives a correct example.
 absl::StatusOr<Address> ParseAddress(absl::string_view uri);
 
+// Where shard `shard` of a server listens whose shard 0 listens at `address`: at the port + shard, or
+// at the path with ".shard" appended; for shard 0 at `address`. Errors: INVALID_ARGUMENT if the port
+// would exceed 65535.
+absl::StatusOr<Address> ShardAddress(const Address& address, uint32_t shard);
+
 // The addresses of a list, in its order: 1 to kAddressesMax, each as ParseAddress takes it. The
 // scheme is written once, so in a list a path has no comma. Errors: INVALID_ARGUMENT, likewise, also
 // for an empty or a repeated address.

@@ -116,6 +116,15 @@ absl::Status NotServingError(absl::string_view uri) {
                    "or try again"));
 }
 
+absl::Status WrongShardError(absl::string_view uri, uint32_t shard, uint32_t shards,
+                             uint32_t its_shard, uint32_t its_shards) {
+  return MakeError(
+      Reason::kWrongShard,
+      absl::StrCat("the server at ", uri, " has shard ", its_shard, " of ", its_shards,
+                   ", not shard ", shard, shards == 0 ? "" : absl::StrCat(" of ", shards),
+                   "; connect to the addresses of the cluster's shard 0"));
+}
+
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail) {
   return MakeError(Reason::kUnreachable,
                    absl::StrCat("cannot reach ", uri, ": ", detail,

@@ -114,6 +114,10 @@ constexpr ReasonRow kRows[] = {
     {Reason::kNotServing, Code::kUnavailable, 0, "OSPREY_ERROR_NOT_SERVING",
      "the server is in a cluster and does not serve now (it is not its shard's primary, or cannot "
      "reach the cluster's store)"},
+    {Reason::kWrongShard, Code::kInvalidArgument, 15, "OSPREY_ERROR_WRONG_SHARD",
+     "the server has another shard of its cluster than the client expects; connect to the "
+     "addresses "
+     "of shard 0"},
 };
 
 constexpr bool NumbersRise() {

@@ -79,6 +79,7 @@ enum class Reason {
   kAuthenticationRequired = 513,  // UNAUTHENTICATED: the client has no key
   kServerUnproven = 514,          // UNAUTHENTICATED: the server does not prove that it has the key
   kNotServing = 515,              // UNAVAILABLE: the server is in a cluster and does not serve now
+  kWrongShard = 516,              // INVALID_ARGUMENT: the server has another shard, or other shards
 };
 
 // The Reason of a status that this project made; kNone for OK and for statuses of other origin. Two
@@ -102,7 +103,7 @@ struct ReasonRow {
 // In the order of numbers, kNone first.
 absl::Span<const ReasonRow> ReasonRows();
 
-inline constexpr uint32_t kWireReasonMax = 14;
+inline constexpr uint32_t kWireReasonMax = 15;
 
 // Most replies have no reason: the functions below compare inline before they search the table.
 namespace reasons_internal {

@@ -37,6 +37,10 @@ struct ConnectionOptions {
   // server that has the same.
   rdma::AuthKey::Pointer key;
   std::function<rdma::Nonce()> nonce = rdma::RandomNonce;
+  // The shard that the server must have, and the number of the cluster's shards; 0: any number. `uri`
+  // names that shard's addresses (rdma::ShardAddress).
+  uint32_t shard = 0;
+  uint32_t shards = 0;
 };
 
 // The server's limits and wishes from its Welcome, checked.
@@ -56,6 +60,7 @@ struct ServerTerms {
   absl::Time asked_at;
   bool wants_hints = false;    // it evicts
   bool wants_reports = false;  // it requests reports of GETs (client_get_stats.h)
+  uint32_t shards = 1;         // of its cluster
   bool in_cluster = false;     // READs count only under a lease (client/read/read_lease.h)
 
   // Identifies the keys: another server with the same number has the same ones, hash seed and

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/reasons.h"
 #include "rdma/wire/checks.h"
+#include "rdma/wire/shard.h"
 
 namespace osprey::rdma {
 
@@ -61,6 +62,10 @@ absl::StatusOr<HelloBody> ParseHello(FrameBytes frame) {
   if (body->liveness.reserved != 0) return Bad("liveness.reserved", body->liveness.reserved, "0");
   if (body->resume_data_id != 0 && body->resume_session == 0)
     return Bad("resume_data_id", body->resume_data_id, "0 if resume_session is");
+  if (body->shards != 0 && !IsShardCount(body->shards))
+    return Bad("shards", body->shards, absl::StrCat("0, or a power of two up to ", kShardsMax));
+  const uint32_t shards = body->shards == 0 ? kShardsMax : body->shards;
+  if (body->shard >= shards) return Bad("shard", body->shard, absl::StrCat("below ", shards));
   return body;
 }
 
@@ -84,6 +89,10 @@ absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
   if (body->wants_hints > 1) return Bad("wants_hints", body->wants_hints, "0 or 1");
   if (body->wants_reports > 1) return Bad("wants_reports", body->wants_reports, "0 or 1");
   if (body->in_cluster > 1) return Bad("in_cluster", body->in_cluster, "0 or 1");
+  if (!IsShardCount(body->shards))
+    return Bad("shards", body->shards, absl::StrCat("a power of two up to ", kShardsMax));
+  if (body->shard >= body->shards)
+    return Bad("shard", body->shard, absl::StrCat("below ", body->shards));
   return body;
 }
 
@@ -100,7 +109,15 @@ absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame) {
   if (!body.ok()) return body;
   if (body->reason == 0 || body->reason > kWireReasonMax)
     return Bad("reason", body->reason, absl::StrCat("1 to ", kWireReasonMax));
-  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  if (ReasonOfWire(body->reason) == Reason::kWrongShard) {
+    if (!IsShardCount(body->shards))
+      return Bad("shards", body->shards, absl::StrCat("a power of two up to ", kShardsMax));
+    if (body->shard >= body->shards)
+      return Bad("shard", body->shard, absl::StrCat("below ", body->shards));
+    return body;
+  }
+  if (body->shards != 0) return Bad("shards", body->shards, "0");
+  if (body->shard != 0) return Bad("shard", body->shard, "0");
   return body;
 }
 

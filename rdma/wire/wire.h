@@ -5,7 +5,7 @@
 // check every length before it is used.
 //
 //   client                                       server
-//   Hello {resume session?, liveness word}  -->
+//   Hello {shard, resume session?, liveness word}  -->
 //                                           <--  Challenge {nonce}          (a server with a key)
 //   Response {nonce, mac}                   -->                             (or it is Refused)
 //                                           <--  Welcome {region, incarnation, session, limits}
@@ -49,6 +49,8 @@ inline constexpr uint16_t kFrameMagic = 0x564F;  // "OV"
 inline constexpr uint32_t kBatchFramesMax = 128;
 // Parts of the region, each a table of its own (index/layout/partitions.h).
 inline constexpr uint32_t kPartitionsMax = 64;
+// Shards of a cluster, a power of two (rdma/wire/shard.h).
+inline constexpr uint32_t kShardsMax = 64;
 // Hints in one frame.
 inline constexpr uint32_t kHintsMax = 512;
 inline constexpr size_t kNonceBytes = 32;
@@ -108,9 +110,14 @@ struct HelloBody {
   WireMemory liveness;  // 8 bytes that the server may READ at any time, to detect that the client
                         // lives
   uint64_t resume_data_id = 0;  // of the Welcome of that session; 0: data in memory, or no session
+  // The shard that the client requests, and the number of the cluster's shards, or 0: unknown. A server
+  // of another shard, or of another number, answers with Refused.
+  uint32_t shard = 0;
+  uint32_t shards = 0;
 };
-static_assert(sizeof(HelloBody) == 48);
+static_assert(sizeof(HelloBody) == 56);
 static_assert(offsetof(HelloBody, resume_data_id) == 40);
+static_assert(offsetof(HelloBody, shard) == 48);
 
 // From a server that has a key, in reply to each Hello. rdma/authentication.h describes the use of
 // the key.
@@ -128,9 +135,12 @@ static_assert(sizeof(ResponseBody) == 64);
 // Instead of Welcome. The server then disconnects.
 struct RefusedBody {
   uint32_t reason = 0;  // ReasonRow::wire (rdma/reasons.h)
-  uint32_t reserved = 0;
+  // kWrongShard: the server's shard, and the number of its cluster's. Else 0.
+  uint16_t shard = 0;
+  uint16_t shards = 0;
 };
 static_assert(sizeof(RefusedBody) == 8);
+static_assert(offsetof(RefusedBody, shard) == 4);
 
 struct WelcomeBody {
   uint64_t incarnation = 0;      // identifies this run of the server; random
@@ -150,9 +160,13 @@ struct WelcomeBody {
   // Identifies the data directory, or the cluster, whose keys and sessions outlive an incarnation.
   // 0: data in memory of one server.
   uint64_t data_id = 0;
+  // The cluster's shards, a power of two, at most kShardsMax, and the one that this server has. 1 and
+  // 0 outside of such clusters.
+  uint32_t shards = 1;
+  uint32_t shard = 0;
   uint8_t proof[kMacBytes] = {};  // proof that the server has the key; zero without a key
 };
-static_assert(sizeof(WelcomeBody) == 112);
+static_assert(sizeof(WelcomeBody) == 120);
 static_assert(offsetof(WelcomeBody, region) == 8);
 static_assert(offsetof(WelcomeBody, requests_max) == 32);
 static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
@@ -161,7 +175,8 @@ static_assert(offsetof(WelcomeBody, server_time) == 56);
 static_assert(offsetof(WelcomeBody, wants_reports) == 68);
 static_assert(offsetof(WelcomeBody, in_cluster) == 70);
 static_assert(offsetof(WelcomeBody, data_id) == 72);
-static_assert(offsetof(WelcomeBody, proof) == 80);
+static_assert(offsetof(WelcomeBody, shards) == 80);
+static_assert(offsetof(WelcomeBody, proof) == 88);
 
 // Condition of a write. If it does not hold when the write is applied, the reply is
 // FAILED_PRECONDITION (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.

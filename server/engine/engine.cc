@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "rdma/wire/shard.h"
 
 namespace osprey::server {
 
@@ -78,6 +79,9 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   }
   shared_.data_id = options.data_id;
   shared_.in_cluster = options.in_cluster;
+  shared_.shards = options.shards;
+  shared_.shard = options.shard;
+  assert(rdma::IsShardCount(options.shards) && options.shard < options.shards);
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);

@@ -114,6 +114,10 @@ struct EngineOptions {
   uint64_t data_id = 0;
   // The Welcome says so: READs of clients count only under a lease (client/lease/reader_lease.h).
   bool in_cluster = false;
+  // The cluster's shards, a power of two, at most rdma::kShardsMax, and the one that this server has.
+  // Clients that request another one, and requests on keys of others, are refused (rdma/wire/shard.h).
+  uint32_t shards = 1;
+  uint32_t shard = 0;
   // Receive the id of each session that begins, before its Welcome is sent, and of each that ends.
   // A restored session does not begin again, and no session ends because the engine does. Called on
   // the engine's thread. May be empty.

@@ -45,6 +45,8 @@ absl::string_view NameOf(CloseReason reason) {
       return "failed";
     case CloseReason::kNotServing:
       return "not_serving";
+    case CloseReason::kWrongShard:
+      return "wrong_shard";
   }
   return "unknown";
 }

@@ -33,8 +33,9 @@ enum class CloseReason {
   kUnauthenticated,  // it did not prove that it has the key
   kFailed,           // the transport refused a call that the server needs for it
   kNotServing,       // the server has no right to answer it (EngineOptions::may_answer)
+  kWrongShard,       // it requests another shard
 };
-inline constexpr size_t kCloseReasons = 10;
+inline constexpr size_t kCloseReasons = 11;
 absl::string_view NameOf(CloseReason reason);
 
 inline constexpr size_t kStatusCodes = 17;  // absl::StatusCode::kOk … kUnauthenticated

@@ -141,5 +141,31 @@ TEST(AddressListTest, AFaultIsNamedWithItsAddressAndTheFix) {
   EXPECT_EQ(ListOf("shm:///P,/p").size(), 2u);
 }
 
+std::string ShardOfUri(absl::string_view uri, uint32_t shard) {
+  const absl::StatusOr<Address> there = ShardAddress(ParseAddress(uri).value(), shard);
+  return there.ok() ? there->ToString() : std::string(there.status().message());
+}
+
+TEST(ShardAddressTest, AShardHasAPortOrAPathOfItsOwn) {
+  EXPECT_EQ(ShardOfUri("rdma://a:7411", 0), "rdma://a:7411");
+  EXPECT_EQ(ShardOfUri("rdma://a:7411", 63), "rdma://a:7474");
+  EXPECT_EQ(ShardOfUri("rdma://[fd00::7]", 1), "rdma://[fd00::7]:7412");
+  EXPECT_EQ(ShardOfUri("rdma://a:65532", 3), "rdma://a:65535");
+  EXPECT_EQ(ShardOfUri("shm:///run/a.sock", 0), "shm:///run/a.sock");
+  EXPECT_EQ(ShardOfUri("shm:///run/a.sock", 12), "shm:///run/a.sock.12");
+  // Shard 0 may be anywhere.
+  EXPECT_EQ(ShardOfUri("rdma://a:0", 0), "rdma://a:0");
+}
+
+TEST(ShardAddressTest, APortOutOfRangeIsNamedWithTheFix) {
+  EXPECT_EQ(ShardAddress(ParseAddress("rdma://a:65533").value(), 3).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ShardOfUri("rdma://a:65533", 3),
+            "address \"rdma://a:65533\": shard 3 would listen above port 65535; shard k listens at "
+            "the port + k: give a port from 1 to 65532");
+  EXPECT_NE(ShardOfUri("rdma://a:0", 1).find("shard 1, where the system chooses the port"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace osprey::rdma

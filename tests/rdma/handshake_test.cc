@@ -13,7 +13,7 @@ namespace {
 // The fixed wire format of a handshake: both ends may be of different builds.
 constexpr std::array<unsigned char, 24> kGolden = {
     'O',  'S',  'P', 'R',  // magic
-    8,    0,               // version
+    9,    0,               // version
     24,   0,               // length
     0,    0,               // reason
     32,   0,               // receive credits
@@ -70,15 +70,15 @@ TEST(HandshakeTest, EveryTruncationIsRefused) {
 TEST(HandshakeTest, ForeignProtocolDiffersFromAnotherVersion) {
   ConnectData stranger = Offer();
   stranger.magic ^= 1;
-  stranger.version = 9;
+  stranger.version = kProtocolVersion + 1;
   EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(stranger)).status()), Reason::kNotOsprey);
 
   ConnectData later = Offer();
-  later.version = 9;
+  later.version = kProtocolVersion + 1;
   later.length = 8;  // with another version, no byte after the version is read
   const absl::Status status = ParseConnectData(BytesOf(later)).status();
   EXPECT_EQ(ReasonOf(status), Reason::kVersionMismatch);
-  EXPECT_NE(status.message().find("version 8 and its peer version 9"), absl::string_view::npos)
+  EXPECT_NE(status.message().find("version 9 and its peer version 10"), absl::string_view::npos)
       << status;
   EXPECT_TRUE(ParseConnectData(BytesOf(Offer()), kProtocolVersion).ok());
   EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(Offer()), kProtocolVersion + 1).status()),

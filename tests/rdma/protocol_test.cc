@@ -128,6 +128,10 @@ TEST(ProtocolTest, EachBadFieldOfHelloIsNamed) {
   refused("liveness.address", [](HelloBody& b) { b.liveness.address = UINT64_MAX - 6; });
   refused("liveness.reserved", [](HelloBody& b) { b.liveness.reserved = 1; });
   refused("resume_data_id", [](HelloBody& b) { b.resume_session = b.resume_incarnation = 0; });
+  refused("shards", [](HelloBody& b) { b.shards = 3; });
+  refused("shards", [](HelloBody& b) { b.shards = 2 * kShardsMax; });
+  refused("shard", [](HelloBody& b) { b.shard = b.shards; });
+  refused("shard", [](HelloBody& b) { b.shards = 0, b.shard = kShardsMax; });
 }
 
 TEST(ProtocolTest, EachBadFieldOfWelcomeIsNamed) {
@@ -147,6 +151,9 @@ TEST(ProtocolTest, EachBadFieldOfWelcomeIsNamed) {
   refused("wants_hints", [](WelcomeBody& b) { b.wants_hints = 2; });
   refused("wants_reports", [](WelcomeBody& b) { b.wants_reports = 2; });
   refused("in_cluster", [](WelcomeBody& b) { b.in_cluster = 2; });
+  refused("shards", [](WelcomeBody& b) { b.shards = b.shard = 0; });
+  refused("shards", [](WelcomeBody& b) { b.shards = 12; });
+  refused("shard", [](WelcomeBody& b) { b.shard = b.shards; });
 }
 
 TEST(ProtocolTest, EachBadFieldOfAnEagerPutIsNamed) {
@@ -279,7 +286,15 @@ TEST(ProtocolTest, EachBadFieldOfHintsAndRefusalsIsNamed) {
   };
   refusal_refused("reason", [](RefusedBody& b) { b.reason = 0; });
   refusal_refused("reason", [](RefusedBody& b) { b.reason = kWireReasonMax + 1; });
-  refusal_refused("reserved", [](RefusedBody& b) { b.reserved = 1; });
+  refusal_refused("shards", [](RefusedBody& b) { b.shards = 3; });
+  refusal_refused("shard", [](RefusedBody& b) { b.shard = b.shards; });
+  const auto of_key = [](RefusedBody& b) {
+    b.reason = WireNumberOf(Reason::kAuthenticationFailed);
+    b.shard = b.shards = 0;
+  };
+  EXPECT_TRUE(ParseAny(RefusedFrame(Changed(AnyRefused(), of_key))).ok());
+  refusal_refused("shards", [&](RefusedBody& b) { of_key(b), b.shards = 4; });
+  refusal_refused("shard", [&](RefusedBody& b) { of_key(b), b.shard = 3; });
 }
 
 TEST(ProtocolTest, AReportIsOfItsLengthAndHasNoSequence) {
@@ -337,13 +352,14 @@ TEST(ProtocolTest, ReasonsKeepTheirNumbers) {
                               Reason::kAuthenticationRequired,
                               Reason::kChainFull,
                               Reason::kDiskFull,
-                              Reason::kTooFewReplicas};
+                              Reason::kTooFewReplicas,
+                              Reason::kWrongShard};
   ASSERT_EQ(std::size(by_number), kWireReasonMax + 1);
   for (uint32_t number = 0; number <= kWireReasonMax; ++number) {
     EXPECT_EQ(WireNumberOf(by_number[number]), number);
     EXPECT_EQ(ReasonOfWire(number), by_number[number]) << number;
   }
-  EXPECT_EQ(kWireReasonMax, 14u);
+  EXPECT_EQ(kWireReasonMax, 15u);
 }
 
 }  // namespace

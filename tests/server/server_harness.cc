@@ -76,6 +76,8 @@ void ServerHarness::BeginEngines() {
   engine_options.client_gets = options.client_gets;
   engine_options.times_puts = options.times_puts;
   engine_options.data_id = options.data_id;
+  engine_options.shards = options.shards;
+  engine_options.shard = options.shard;
   engine_options.write_log = options.write_log;
   engine_options.group_clock = options.group_clock;
   engine_options.may_answer = options.may_answer;
@@ -189,6 +191,8 @@ void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation,
   hello_.resume_session = resume_session;
   hello_.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
   hello_.resume_data_id = resume_session == 0 ? 0 : resume_data_id;
+  hello_.shard = shard_;
+  hello_.shards = shards_;
   hello_.liveness = {liveness.address, kLivenessBytes, liveness.key, 0};
   Send(Join({rdma::Message<rdma::HelloBody>(rdma::Opcode::kHello, 0, 0, hello_, 0).bytes()}));
 }

@@ -62,6 +62,7 @@ struct HarnessOptions {
   ClientGets* client_gets = nullptr;  // requests reports from clients
   bool times_puts = false;            // as EngineOptions
   uint64_t data_id = 0;
+  uint32_t shards = 1, shard = 0;
   WriteLog* write_log = nullptr;            // of a server with a data directory …
   std::function<absl::Time()> group_clock;  // … that lets requests share syncs (EngineOptions)
   std::vector<PartitionChanges*> changes;   // … with the changes of each partition
@@ -158,6 +159,8 @@ class RawClient {
   // Sends the response to the challenge that came, made with `key`.
   void Respond(const rdma::AuthKey& key);
   std::string ResponseFrame(const rdma::AuthKey& key) const;
+  // The shard of the next Hello, and the number of shards.
+  void set_shard(uint32_t shard, uint32_t shards) { shard_ = shard, shards_ = shards; }
   // All steps until the Welcome, with a server without a key.
   void Establish(uint64_t resume_session = 0, uint64_t resume_incarnation = kIncarnation,
                  uint64_t resume_data_id = 0);
@@ -234,6 +237,7 @@ class RawClient {
   std::optional<rdma::WelcomeBody> welcome_;
   std::optional<rdma::ChallengeBody> challenge_;
   std::optional<Reason> refused_;
+  uint32_t shard_ = 0, shards_ = 0;
   rdma::HelloBody hello_;
   rdma::Nonces nonces_;
   uint64_t session_ = 0;

@@ -46,6 +46,8 @@ HelloBody AnyHello() {
   body.resume_incarnation = 0xA2;
   body.liveness = {0x7F0000001000, 8, 0xA3, 0};
   body.resume_data_id = 0xA4;
+  body.shard = 5;
+  body.shards = 8;
   return body;
 }
 
@@ -64,7 +66,9 @@ ResponseBody AnyResponse() {
 
 RefusedBody AnyRefused() {
   RefusedBody body;
-  body.reason = WireNumberOf(Reason::kAuthenticationRequired);
+  body.reason = WireNumberOf(Reason::kWrongShard);
+  body.shard = 3;
+  body.shards = 4;
   return body;
 }
 
@@ -82,6 +86,8 @@ WelcomeBody AnyWelcome() {
   body.wants_reports = 1;
   body.in_cluster = 1;
   body.data_id = 0xB4;
+  body.shards = 16;
+  body.shard = 9;
   for (size_t i = 0; i < kMacBytes; ++i) body.proof[i] = static_cast<uint8_t>(0xC0 + i);
   return body;
 }
@@ -373,14 +379,16 @@ absl::Status ParseAny(absl::string_view text) {
 std::vector<Named> EveryMessage() {
   return {
       {"Hello", HelloFrame(),
-       "4f56 01 00 48000000 0000000000000000 0000000000000000"
+       "4f56 01 00 50000000 0000000000000000 0000000000000000"
        "a100000000000000 a200000000000000"
-       "00100000007f0000 0800000000000000 a3000000 00000000 a400000000000000"},
+       "00100000007f0000 0800000000000000 a3000000 00000000 a400000000000000"
+       "05000000 08000000"},
       {"Welcome", WelcomeFrame(),
-       "4f56 02 00 88000000 8877665544332211 0000000000000000"
+       "4f56 02 00 90000000 8877665544332211 0000000000000000"
        "b100000000000000 00200000007f0000 0000002000000000 b2000000 00000000"
        "1e000000 01000000 0000100000000000 b01f0000 04000000"
        "b300000000000000 01000000 0100 0100 b400000000000000"
+       "10000000 09000000"
        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf"},
       {"Put", PutFrame(EagerPut("key", "value"), "keyvalue"),
        "4f56 10 00 60000000 8877665544332211 0807060504030201"
@@ -433,7 +441,7 @@ std::vector<Named> EveryMessage() {
        "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
        "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f"},
       {"Refused", RefusedFrame(),
-       "4f56 06 00 20000000 0000000000000000 0000000000000000 0b000000 00000000"},
+       "4f56 06 00 20000000 0000000000000000 0000000000000000 0f000000 0300 0400"},
       {"Expire", ExpireFrame(AnyExpire(), "key"),
        "4f56 18 00 33000000 8877665544332211 0807060504030201"
        "02 00 0300 00000000 d600000000000000 d700000000000000 6b6579"},

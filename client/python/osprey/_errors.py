@@ -138,6 +138,7 @@ CLASS_OF_REASON: dict[str, type[Error]] = {
     "bad_server": ServerIncompatible,
     "version_mismatch": ServerIncompatible,
     "not_osprey": ServerIncompatible,
+    "wrong_shard": ServerIncompatible,
     "authentication_failed": AuthenticationFailed,
     "authentication_required": AuthenticationFailed,
     "server_unproven": AuthenticationFailed,

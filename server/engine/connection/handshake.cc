@@ -115,7 +115,7 @@ void Handshake::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return lifecycle_.Malformed(header.status().message());
   if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kResponse))
-    return Refuse(Reason::kAuthenticationRequired, "it did not answer the challenge", now);
+    return RefuseUnproven(Reason::kAuthenticationRequired, "it did not answer the challenge", now);
   const absl::StatusOr<rdma::ResponseBody> response = rdma::ParseResponse(frame);
   if (!response.ok()) return lifecycle_.Malformed(response.status().message());
   rdma::Nonces& nonces = exchange_->nonces;
@@ -125,22 +125,43 @@ void Handshake::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   const rdma::Proof right =
       rdma::ClientProof(*shared_.key, nonces, rdma::BodyBytes(exchange_->hello));
   if (!rdma::SameProof(claimed, right))
-    return Refuse(Reason::kAuthenticationFailed, "its key is not this server's", now);
+    return RefuseUnproven(Reason::kAuthenticationFailed, "its key is not this server's", now);
   ticket_.Known();
   Proceed(exchange_->hello, now);
 }
 
 // Sends the client a Refused, once, and closes.
-void Handshake::Refuse(Reason reason, absl::string_view detail, absl::Time now) {
+void Handshake::RefuseUnproven(Reason reason, absl::string_view detail, absl::Time now) {
   ++shared_.counters.authentication_failures;
   rdma::RefusedBody body;
   body.reason = WireNumberOf(reason);
-  const rdma::Message<rdma::RefusedBody> refused(rdma::Opcode::kRefused, 0, 0, body, 0);
-  replies_.SendOrQueue({refused.bytes()}, now);
+  SendRefused(body, now);
   lifecycle_.Close(CloseReason::kUnauthenticated, detail);
 }
 
+void Handshake::SendRefused(const rdma::RefusedBody& body, absl::Time now) {
+  const rdma::Message<rdma::RefusedBody> refused(rdma::Opcode::kRefused, 0, 0, body, 0);
+  replies_.SendOrQueue({refused.bytes()}, now);
+}
+
+// If not, it was refused.
+bool Handshake::WantsThisShard(const rdma::HelloBody& hello, absl::Time now) {
+  const bool same_count = hello.shards == 0 || hello.shards == shared_.shards;
+  if (same_count && hello.shard == shared_.shard) return true;
+  rdma::RefusedBody body;
+  body.reason = WireNumberOf(Reason::kWrongShard);
+  body.shard = static_cast<uint16_t>(shared_.shard);
+  body.shards = static_cast<uint16_t>(shared_.shards);
+  SendRefused(body, now);
+  lifecycle_.Close(CloseReason::kWrongShard,
+                   absl::StrCat("it requests shard ", hello.shard, " of ",
+                                hello.shards == 0 ? "any number" : absl::StrCat(hello.shards),
+                                "; this server has shard ", shared_.shard, " of ", shared_.shards));
+  return false;
+}
+
 void Handshake::Proceed(const rdma::HelloBody& hello, absl::Time now) {
+  if (!WantsThisShard(hello, now)) return;
   liveness_.set_word(hello.liveness);
   const absl::Status attached = port_.transport.Attach(id_, RemoteOf(hello.liveness));
   if (!attached.ok())
@@ -179,6 +200,8 @@ void Handshake::Welcome(bool resumed, absl::Time now) {
   body.wants_hints = shared_.tables.evicts() ? 1 : 0;
   body.wants_reports = shared_.client_gets != nullptr ? 1 : 0;
   body.in_cluster = shared_.in_cluster ? 1 : 0;
+  body.shards = shared_.shards;
+  body.shard = shared_.shard;
   body.eager_bytes_max = replies_.frame_bytes_max() -
                          static_cast<uint32_t>(sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody));
   if (exchange_ != nullptr) {

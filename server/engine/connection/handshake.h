@@ -71,7 +71,9 @@ class Handshake {
   void TakeHello(rdma::FrameBytes frame, absl::Time now);
   void SendChallenge(const rdma::HelloBody& hello, absl::Time now);
   void TakeResponse(rdma::FrameBytes frame, absl::Time now);
-  void Refuse(Reason reason, absl::string_view detail, absl::Time now);
+  void RefuseUnproven(Reason reason, absl::string_view detail, absl::Time now);
+  void SendRefused(const rdma::RefusedBody& body, absl::Time now);
+  bool WantsThisShard(const rdma::HelloBody& hello, absl::Time now);
   void Proceed(const rdma::HelloBody& hello, absl::Time now);
   void Welcome(bool resumed, absl::Time now);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "index/layout/access_hint.h"
 #include "index/layout/test_hooks.h"
+#include "rdma/wire/shard.h"
 #include "server/requests/two_step_writes.h"
 
 namespace osprey::server {
@@ -73,13 +74,27 @@ void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
                  now);
 }
 
+// True if the request has been answered, as another shard has its key. The answer is not remembered:
+// a repetition receives the same one.
+bool RequestExecutor::IsOfOtherShard(const KeyedRequest& request, absl::Time now) {
+  const uint32_t shard = rdma::ShardOf(request.key, shared_.shards);
+  if (shard == shared_.shard) return false;
+  const std::string text = absl::StrCat("the key is of shard ", shard, " of ", shared_.shards,
+                                        "; this server has shard ", shared_.shard,
+                                        ", so not applied; send it to the shard of its key");
+  replies_.Reply(request.sequence,
+                 AnswerOf(absl::StatusCode::kInvalidArgument, text, Reason::kWrongShard), now);
+  return true;
+}
+
 // Counts the request. False if it has been answered: a write that is over already, the server is
-// about to end, or its log takes nothing.
+// about to end, another shard has its key, or its log takes nothing.
 [[gnu::always_inline]] inline bool RequestExecutor::IsToExecute(const KeyedRequest& request,
                                                                 absl::Time now) {
   ++CounterOf(request.opcode, shared_.counters);
   if (request.is_write() && Settled(request.sequence, now)) return false;
   if (Refused(request.sequence, now)) return false;
+  if (shared_.shards > 1 && IsOfOtherShard(request, now)) return false;
   if (shared_.write_log == nullptr || !request.is_write()) return true;
   return IsToLog(request.opcode, request.sequence, now);
 }

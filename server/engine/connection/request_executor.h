@@ -64,6 +64,7 @@ class RequestExecutor {
  private:
   void TakeRendezvous(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   bool IsToExecute(const KeyedRequest& request, absl::Time now);
+  bool IsOfOtherShard(const KeyedRequest& request, absl::Time now);
   void ExecuteChecked(const KeyedRequest& request, index::Table& table, absl::Time now);
   bool IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now);
   void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);

@@ -85,6 +85,9 @@ struct Shared {
   uint64_t data_id = 0;
   // The Welcome says so: READs of clients count only under a lease.
   bool in_cluster = false;
+  // As EngineOptions.
+  uint32_t shards = 1;
+  uint32_t shard = 0;
 };
 
 // The place of a connection: one transport, and the memory registered for it.
