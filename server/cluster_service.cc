@@ -53,6 +53,10 @@ absl::Status Fit(const ClusterRecord& record, Config& config) {
         record.shards == 1 ? "" : absl::StrCat(" for ", record.shards, " shards"),
         ", so a copy of the data might not fit; write at least that"));
   }
+  if (absl::Status status =
+          CheckShardAddresses(record.shards, config.listen, config.cluster->listen);
+      !status.ok())
+    return status;
   const uint64_t partition_bytes =
       index::SpanOfPartition(config.shard_bytes(), config.partitions, 0).bytes;
   config.value_bytes_max = std::min(config.value_bytes_max, partition_bytes);

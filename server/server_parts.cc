@@ -214,6 +214,8 @@ void SetCluster(const Config& config, Server& server, Shard& shard, EngineOption
   if (config.poll != PollMode::kEvent) options.group_clock = [&shard] { return shard.clock.Now(); };
   options.session_snapshots = shard.snapshots.get();
   options.data_id = server.cluster->record.id;
+  options.shards = config.shards;
+  options.shard = shard.number;
   options.in_cluster = true;
   options.session_begun = [writes](uint64_t id) { writes->SessionBegun(id); };
   options.session_ended = [writes](uint64_t id) { writes->SessionEnded(id); };
@@ -294,10 +296,12 @@ absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server&
     const auto place = std::find_if(server.places.begin(), server.places.end(),
                                     [&](const Place& p) { return p.scheme == address.scheme; });
     const size_t port = static_cast<size_t>(place - server.places.begin());
-    absl::StatusOr<std::string> uri = shard.engines.front()->Listen(port, address.ToString());
+    // (Fit has checked that there is one.)
+    const std::string own = rdma::ShardAddress(address, shard.number)->ToString();
+    absl::StatusOr<std::string> uri = shard.engines.front()->Listen(port, own);
     if (!uri.ok()) {
-      return absl::Status(uri.status().code(), absl::StrCat("cannot listen at ", address.ToString(),
-                                                            ": ", uri.status().message()));
+      return absl::Status(uri.status().code(),
+                          absl::StrCat("cannot listen at ", own, ": ", uri.status().message()));
     }
     uris.push_back(*std::move(uri));
   }

@@ -80,6 +80,32 @@ absl::StatusOr<std::vector<rdma::Address>> ParseClusterListen(
   return addresses;
 }
 
+}  // namespace
+
+absl::Status CheckShardAddresses(uint32_t shards, absl::Span<const rdma::Address> listen,
+                                 absl::Span<const rdma::Address> cluster_listen) {
+  std::vector<rdma::Address> taken(cluster_listen.begin(), cluster_listen.end());
+  for (const rdma::Address& address : listen) {
+    for (uint32_t shard = 0; shard < shards; ++shard) {
+      absl::StatusOr<rdma::Address> own = rdma::ShardAddress(address, shard);
+      if (!own.ok()) return Wrong("listen", own.status().message());
+      const auto other = std::find_if(taken.begin(), taken.end(),
+                                      [&](const rdma::Address& one) { return Collide(one, *own); });
+      if (other != taken.end()) {
+        return Wrong("listen",
+                     absl::StrCat(absl::CEscape(address.ToString()), " has ", shards,
+                                  " shards, and that of shard ", shard,
+                                  " would meet another address, ", absl::CEscape(other->ToString()),
+                                  "; leave as many ports between them as there are shards"));
+      }
+      taken.push_back(*std::move(own));
+    }
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
 bool IsSame(const rdma::AuthKey& one, const rdma::AuthKey& other) {
   return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
 }

@@ -3,6 +3,7 @@
 #ifndef OSPREY_SERVER_CONFIG_CLUSTER_CONFIG_H_
 #define OSPREY_SERVER_CONFIG_CLUSTER_CONFIG_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,11 @@ struct ServedConfig {
 // AuthKey::FromFile.
 absl::StatusOr<ClusterConfig> MakeClusterConfig(const ClusterFlags& flags,
                                                 const ServedConfig& served);
+
+// Each shard of a server listens beside each of its addresses (rdma::ShardAddress): whether all of these differ.
+// Errors: INVALID_ARGUMENT, with --listen.
+absl::Status CheckShardAddresses(uint32_t shards, absl::Span<const rdma::Address> listen,
+                                 absl::Span<const rdma::Address> cluster_listen);
 
 // Without --cluster no other flag of a cluster is given. Errors: INVALID_ARGUMENT, with the flag.
 absl::Status CheckNoCluster(const ClusterFlags& flags);

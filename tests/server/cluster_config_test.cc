@@ -241,4 +241,29 @@ TEST_F(ClusterConfigTest, FilesOfLinksAndOfEtcdAreCounted) {
 }
 
 }  // namespace
+std::string MistakeOfShards(uint32_t shards, absl::Span<const absl::string_view> listen,
+                            absl::string_view cluster_listen) {
+  std::vector<rdma::Address> addresses;
+  for (const absl::string_view address : listen)
+    addresses.push_back(rdma::ParseAddress(address).value());
+  const std::vector<rdma::Address> other = {rdma::ParseAddress(cluster_listen).value()};
+  return std::string(CheckShardAddresses(shards, addresses, other).message());
+}
+
+TEST(ShardAddressesTest, EachShardHasItsOwn) {
+  EXPECT_EQ(
+      MistakeOfShards(8, {"rdma://10.0.0.7:7411", "shm:///run/o.sock"}, "rdma://10.0.0.7:7419"),
+      "");
+  EXPECT_EQ(MistakeOfShards(1, {"rdma://10.0.0.7:7411"}, "rdma://10.0.0.7:7412"), "");
+  EXPECT_THAT(MistakeOfShards(8, {"rdma://10.0.0.7:7411"}, "rdma://10.0.0.7:7418"),
+              HasSubstr("that of shard 7 would meet another address, rdma://10.0.0.7:7418"));
+  EXPECT_THAT(MistakeOfShards(8, {"rdma://0.0.0.0:7411"}, "rdma://10.0.0.7:7412"),
+              HasSubstr("shard 1"));
+  EXPECT_THAT(MistakeOfShards(4, {"rdma://10.0.0.7:7411", "rdma://10.0.0.7:7413"}, "shm:///c"),
+              HasSubstr("rdma://10.0.0.7:7413 has 4 shards"));
+  EXPECT_THAT(MistakeOfShards(2, {"shm:///run/o", "shm:///run/o.1"}, "shm:///c"),
+              HasSubstr("shm:///run/o.1"));
+  EXPECT_THAT(MistakeOfShards(64, {"rdma://10.0.0.7:65500"}, "shm:///c"), HasSubstr("65535"));
+}
+
 }  // namespace osprey::server

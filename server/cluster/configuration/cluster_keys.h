@@ -16,10 +16,11 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "rdma/wire/wire.h"
 
 namespace osprey {
 
-inline constexpr uint32_t kShardsMax = 64;  // partitions of a server's region
+using rdma::kShardsMax;
 inline constexpr size_t kServerIdBytesMax = 63;
 
 // 1 to 63 of a to z, 0 to 9 and '-', as in a host's name.

@@ -24,9 +24,10 @@
 namespace osprey {
 namespace {
 
+constexpr uint32_t kShardsTested = 5;
 constexpr absl::Duration kStep() { return absl::Milliseconds(20); }
 
-// Servers of one shard, which all reach the store and each other at once, but for those that have ended.
+// Servers of a cluster, mostly of one shard, which all reach the store and each other at once, but for those that have ended.
 class ClusterMemberTest : public testing::Test {
  protected:
   struct Node : public PeerSender {
@@ -39,14 +40,15 @@ class ClusterMemberTest : public testing::Test {
       PeerMessageKind kind = PeerMessageKind::kAppend;
       std::string bytes;
     };
-    RegisterTable table;
+    RegisterTable tables[kShardsTested];
     std::deque<Message> sent;
+    bool loses_copies = false;
     std::unique_ptr<ClusterMember> member;  // null: it has ended
   };
 
-  ClusterMemberTest() {
+  explicit ClusterMemberTest(uint32_t shards = 1) {
     cluster_.id = 7;
-    cluster_.shards = 1;
+    cluster_.shards = shards;
     cluster_.replicas = 3;
     cluster_.min_in_sync = 2;
     cluster_.hash_seed = 1;
@@ -58,6 +60,8 @@ class ClusterMemberTest : public testing::Test {
 
   void Begin(int number) {
     Node& node = nodes_[number];
+    std::vector<ReplicaTable*> tables;
+    for (uint32_t i = 0; i < cluster_.shards; ++i) tables.push_back(&node.tables[i]);
     node.member = std::make_unique<ClusterMember>(
         MemberOptions{.keys = keys_,
                       .cluster = cluster_,
@@ -65,7 +69,7 @@ class ClusterMemberTest : public testing::Test {
                       .addresses = {"shm:///x"},
                       .random = [this] { return ++random_; },
                       .log = [this](absl::string_view line) { log_.emplace_back(line); }},
-        std::vector<ReplicaTable*>{&node.table}, node);
+        tables, node);
   }
   ClusterMember& At(int number) { return *nodes_[number].member; }
   ShardMember& ShardAt(int number) { return At(number).shard(0); }
@@ -93,6 +97,7 @@ class ClusterMemberTest : public testing::Test {
       from.sent.pop_front();
       for (Node& to : nodes_) {
         if (to.member == nullptr || to.member->incarnation() != message.to) continue;
+        if (to.loses_copies && message.kind == PeerMessageKind::kCopy) continue;
         EXPECT_TRUE(
             to.member->TakeMessage(from.member->incarnation(), message.kind, message.bytes, now_)
                 .ok());
@@ -301,6 +306,71 @@ TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {
   RunFor(absl::Seconds(10));
   EXPECT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
   EXPECT_TRUE(At(0).MayDecide(0, now_));
+}
+
+class BalanceTest : public ClusterMemberTest {
+ protected:
+  BalanceTest() : ClusterMemberTest(4) {}
+
+  // How many shards each server serves, by number; a shard that none or two serve counts as 100.
+  std::vector<size_t> Primaries() {
+    std::vector<size_t> primaries(3);
+    for (uint32_t shard = 0; shard < cluster_.shards; ++shard) {
+      size_t servers = 0;
+      for (int at = 0; at < 3; ++at) {
+        if (nodes_[at].member == nullptr || !At(at).Serves(shard, now_)) continue;
+        ++primaries[at];
+        ++servers;
+      }
+      if (servers != 1) primaries[0] += 100;
+    }
+    return primaries;
+  }
+  bool Becomes(const std::vector<size_t>& primaries) {
+    return RunUntil([&] { return Primaries() == primaries; });
+  }
+};
+
+TEST_F(BalanceTest, PrimariesAreSpreadWhenServersJoin) {
+  Begin(0);
+  ASSERT_TRUE(Becomes({4, 0, 0}));
+  RunFor(absl::Seconds(3));
+  EXPECT_EQ(Primaries(), (std::vector<size_t>{4, 0, 0})) << "there is no other server";
+  Begin(1);
+  ASSERT_TRUE(Becomes({2, 2, 0})) << testing::PrintToString(Primaries());
+  Begin(2);
+  ASSERT_TRUE(Becomes({1, 2, 1})) << testing::PrintToString(Primaries());
+  RunFor(absl::Seconds(10));
+  EXPECT_EQ(Primaries(), (std::vector<size_t>{1, 2, 1})) << "a difference of one is left";
+}
+
+TEST_F(BalanceTest, AServerThatReturnsGetsShardsAgain) {
+  for (int at = 0; at < 3; ++at) Begin(at);
+  ASSERT_TRUE(RunUntil([&] {
+    const std::vector<size_t> primaries = Primaries();
+    return primaries[0] + primaries[1] + primaries[2] == 4 && primaries[0] >= 1 &&
+           primaries[1] >= 1 && primaries[2] >= 1;
+  })) << testing::PrintToString(Primaries());
+  End(1);
+  ASSERT_TRUE(RunUntil([&] { return Primaries()[0] == 2 && Primaries()[2] == 2; }))
+      << testing::PrintToString(Primaries());
+  Begin(1);
+  ASSERT_TRUE(RunUntil([&] { return Primaries()[1] == 1; })) << testing::PrintToString(Primaries());
+}
+
+// The joiner's copies would begin anew.
+TEST_F(BalanceTest, NoShardIsHandedOverWhileACopyIsMissing) {
+  Begin(0);
+  ASSERT_TRUE(Becomes({4, 0, 0}));
+  nodes_[2].loses_copies = true;
+  Begin(2);
+  RunFor(absl::Seconds(1));
+  Begin(1);
+  RunFor(absl::Seconds(5));
+  EXPECT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
+  EXPECT_EQ(Primaries(), (std::vector<size_t>{4, 0, 0}));
+  nodes_[2].loses_copies = false;
+  EXPECT_TRUE(RunUntil([&] { return Primaries()[0] < 3; })) << testing::PrintToString(Primaries());
 }
 
 }  // namespace
