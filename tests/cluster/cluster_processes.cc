@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -45,7 +47,8 @@ std::string UriOf(const EtcdOptions& options) { return options.uri.ToString(); }
 std::string NewAddress(const std::string& directory, const std::string& name) {
   if (!InLab()) return absl::StrCat("shm://", directory, "/", name);
   static int port = 12000 + static_cast<int>(std::random_device()() % 10'000);
-  return absl::StrCat("rdma://", std::getenv("LAB_IP"), ":", ++port);
+  // Shards listen at the ports behind it.
+  return absl::StrCat("rdma://", std::getenv("LAB_IP"), ":", port += static_cast<int>(kShardsMax));
 }
 
 }  // namespace
@@ -77,11 +80,11 @@ ClusterProcesses::~ClusterProcesses() {
 void ClusterProcesses::Create() {
   ClusterRecord record;
   record.id = 0x0123456789abcdef;
-  record.shards = 1;
+  record.shards = options_.shards;
   record.replicas = static_cast<uint32_t>(servers());
   record.min_in_sync = options_.min_in_sync;
   record.hash_seed = 0x5e0f000000000001;
-  record.shard_bytes = uint64_t{16} << 20;
+  record.shard_bytes = (uint64_t{16} << 20) / options_.shards;
   const TransactionResult created =
       store_->Execute(CreateCluster(keys_, record), absl::Seconds(30));
   if (created.outcome != TransactionOutcome::kApplied)
@@ -176,20 +179,43 @@ std::string ClusterProcesses::Log(size_t server) const {
   return all;
 }
 
-std::optional<ShardRecord> ClusterProcesses::Record() {
-  const absl::StatusOr<RangeAnswer> answer = store_->Range({keys_.Shard(0)}, kStoreTimeout);
+std::optional<ShardRecord> ClusterProcesses::Record(uint32_t shard) {
+  const absl::StatusOr<RangeAnswer> answer = store_->Range({keys_.Shard(shard)}, kStoreTimeout);
   if (!answer.ok() || answer->keys.empty()) return std::nullopt;
   absl::StatusOr<ShardRecord> record = DecodeShardRecord(answer->keys[0].value);
   if (!record.ok()) Die(record.status().ToString());
   return *std::move(record);
 }
 
-std::optional<size_t> ClusterProcesses::Primary() {
-  const std::optional<ShardRecord> record = Record();
+std::optional<size_t> ClusterProcesses::Primary(uint32_t shard) {
+  const std::optional<ShardRecord> record = Record(shard);
   for (size_t i = 0; record.has_value() && i < servers(); ++i) {
     if (servers_[i].id == record->primary) return i;
   }
   return std::nullopt;
+}
+
+std::optional<std::vector<size_t>> ClusterProcesses::Primaries() {
+  std::vector<size_t> primaries(servers());
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    if (!Record(shard).has_value()) return std::nullopt;
+    if (const std::optional<size_t> primary = Primary(shard); primary.has_value())
+      ++primaries[*primary];
+  }
+  return primaries;
+}
+
+bool ClusterProcesses::AwaitBalance(absl::Duration time_max) {
+  for (const absl::Time end = absl::Now() + time_max; absl::Now() < end;
+       absl::SleepFor(kPollEvery)) {
+    const std::optional<std::vector<size_t>> primaries = Primaries();
+    if (!primaries.has_value()) continue;
+    const auto [least, most] = std::minmax_element(primaries->begin(), primaries->end());
+    if (std::accumulate(primaries->begin(), primaries->end(), size_t{0}) == options_.shards &&
+        *most - *least <= 1)
+      return true;
+  }
+  return false;
 }
 
 std::optional<std::vector<int64_t>> ClusterProcesses::KeysOfServers() {
@@ -204,16 +230,15 @@ std::optional<std::vector<int64_t>> ClusterProcesses::KeysOfServers() {
   return revisions;
 }
 
-bool ClusterProcesses::IsInSync(size_t replicas) {
-  const std::optional<ShardRecord> record = Record();
-  const std::optional<std::vector<int64_t>> keys = KeysOfServers();
-  if (!record.has_value() || !keys.has_value() || record->primary.empty()) return false;
+bool ClusterProcesses::IsInSync(size_t replicas, uint32_t shard, const std::vector<int64_t>& keys) {
+  const std::optional<ShardRecord> record = Record(shard);
+  if (!record.has_value() || record->primary.empty()) return false;
   size_t in_sync = 0;
   for (size_t i = 0; i < servers(); ++i) {
     const Server& server = servers_[i];
     const Replica* const replica = record->Find(server.id);
     in_sync += server.pid > 0 && !server.is_stopped && replica != nullptr &&
-               replica->create_revision == (*keys)[i] && (*keys)[i] != server.key_before;
+               replica->create_revision == keys[i] && keys[i] != server.key_before;
   }
   return in_sync == replicas && record->in_sync.size() == replicas;
 }
@@ -222,7 +247,11 @@ bool ClusterProcesses::AwaitInSync(size_t replicas, absl::Duration time_max) {
   absl::Time since = absl::InfiniteFuture();
   for (const absl::Time end = absl::Now() + time_max; absl::Now() < end;
        absl::SleepFor(kPollEvery)) {
-    if (!IsInSync(replicas)) {
+    const std::optional<std::vector<int64_t>> keys = KeysOfServers();
+    bool are_in_sync = keys.has_value();
+    for (uint32_t shard = 0; are_in_sync && shard < options_.shards; ++shard)
+      are_in_sync = IsInSync(replicas, shard, *keys);
+    if (!are_in_sync) {
       since = absl::InfiniteFuture();
     } else if (since == absl::InfiniteFuture()) {
       since = absl::Now();
@@ -243,9 +272,12 @@ std::optional<size_t> ClusterProcesses::AwaitOtherPrimary(size_t server, absl::D
 }
 
 std::string ClusterProcesses::WhyNot() {
-  const std::optional<ShardRecord> record = Record();
-  std::string all =
-      absl::StrCat("the record: ", record.has_value() ? EncodeShardRecord(*record) : "none", "\n");
+  std::string all;
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    const std::optional<ShardRecord> record = Record(shard);
+    absl::StrAppend(&all, "the record of shard ", shard, ": ",
+                    record.has_value() ? EncodeShardRecord(*record) : "none", "\n");
+  }
   for (size_t i = 0; i < servers(); ++i)
     absl::StrAppend(&all, "--- ", servers_[i].id, servers_[i].pid < 0 ? " (ended)" : "", ":\n",
                     Log(i));

@@ -30,6 +30,7 @@ namespace osprey {
 struct ClusterProcessesOptions {
   size_t servers = 3;  // and as many replicas
   uint32_t min_in_sync = 2;
+  uint32_t shards = 1;
   std::string memory = "256MiB";
   std::vector<std::string> flags;  // of each server
 };
@@ -62,13 +63,17 @@ class ClusterProcesses {
   std::string Log(size_t server) const;
 
   // --- What the store says. Nothing: it does not answer in time, or there is none.
-  std::optional<ShardRecord> Record();
-  std::optional<size_t> Primary();
-  // Waits until so many replicas are in sync, of servers that run, under a primary, and stay it for half
-  // a second. False: not in time; then WhyNot says what there is instead.
+  std::optional<ShardRecord> Record(uint32_t shard = 0);
+  std::optional<size_t> Primary(uint32_t shard = 0);
+  // How many shards each server is the primary of. Nothing: the store does not answer in time.
+  std::optional<std::vector<size_t>> Primaries();
+  // Waits until so many replicas of each shard are in sync, of servers that run, under a primary, and stay
+  // it for half a second. False: not in time; then WhyNot says what there is instead.
   bool AwaitInSync(size_t replicas, absl::Duration time_max);
-  // … until another server than this one is the primary. Nothing: not in time.
+  // … until another server than this one is the primary of shard 0. Nothing: not in time.
   std::optional<size_t> AwaitOtherPrimary(size_t server, absl::Duration time_max);
+  // … until each server is the primary of as many shards as the others, or one less. False: not in time.
+  bool AwaitBalance(absl::Duration time_max);
   std::string WhyNot();
 
  private:
@@ -85,7 +90,7 @@ class ClusterProcesses {
   void Create();
   // Create revisions of the servers' keys; 0: there is none. Nothing: the store does not answer.
   std::optional<std::vector<int64_t>> KeysOfServers();
-  bool IsInSync(size_t replicas);
+  bool IsInSync(size_t replicas, uint32_t shard, const std::vector<int64_t>& keys);
 
   const ClusterProcessesOptions options_;
   const std::string directory_;

@@ -358,7 +358,7 @@ TEST_F(BalanceTest, AServerThatReturnsGetsShardsAgain) {
   ASSERT_TRUE(RunUntil([&] { return Primaries()[1] == 1; })) << testing::PrintToString(Primaries());
 }
 
-// The joiner's copies would begin anew.
+// The new primary would begin the copies of a joiner again.
 TEST_F(BalanceTest, NoShardIsHandedOverWhileACopyIsMissing) {
   Begin(0);
   ASSERT_TRUE(Becomes({4, 0, 0}));
