@@ -289,10 +289,13 @@ void ShardNode::Publish(absl::Time now) {
 
 // Another member, to which there is a link; nullptr: none.
 const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
+  std::vector<const Replica*> members;
   for (const Replica& member : shard().record().record.in_sync) {
-    if (member.server != context_.server && linked.contains(member.incarnation)) return &member;
+    if (member.server != context_.server && linked.contains(member.incarnation))
+      members.push_back(&member);
   }
-  return nullptr;
+  // The shards of this server go to different ones.
+  return members.empty() ? nullptr : members[number_ % members.size()];
 }
 
 void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
