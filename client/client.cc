@@ -2,9 +2,11 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <random>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "client/client_impl.h"
 #include "client/common/errors.h"
 #include "client/engine/engine.h"
+#include "client/shard_calls.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
 #include "rdma/errors.h"
@@ -95,20 +98,70 @@ bool IsHopeless(const absl::Status& error) {
 }  // namespace
 
 Client::Impl::~Impl() {
-  engine_->Close();
-  PollUntil([this] { return engine_->closed(); }, Now() + kCloseMax);
+  if (!engines_.is_open()) return;
+  engines_.Close();
+  PollUntil([this] { return engines_.closed(); }, Now() + kCloseMax);
 }
 
-absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
-  const auto settled = [this] {
-    const absl::Status& error = engine_->connection().last_error();
-    return engine_->connection().ready() || IsHopeless(error) ||
+absl::Status Client::Impl::Connect(absl::string_view uri) {
+  const absl::Time end = Now() + options_.connect_timeout;
+  if (absl::Status status = engines_.Open(); !status.ok()) return status;
+  if (absl::Status status = AwaitFirst(uri, end); !status.ok()) return status;
+  if (engines_.first().connection().terms().shards == 1) return absl::OkStatus();
+  if (absl::Status status = engines_.AddShards(); !status.ok()) return status;
+  if (absl::Status status = WatchAll(); !status.ok()) return status;
+  return AwaitOthers(end);
+}
+
+absl::Status Client::Impl::AwaitFirst(absl::string_view uri, absl::Time end) {
+  const client::ServerConnection& connection = engines_.first().connection();
+  const auto settled = [&] {
+    const absl::Status& error = connection.last_error();
+    return connection.ready() || IsHopeless(error) ||
            (!options_.await_listener && ReasonOf(error) == Reason::kNoListener);
   };
-  PollUntil(settled, Now() + options_.connect_timeout);
-  if (engine_->connection().ready()) return absl::OkStatus();
-  const absl::Status& error = engine_->connection().last_error();
+  PollUntil(settled, end);
+  if (connection.ready()) return absl::OkStatus();
+  const absl::Status& error = connection.last_error();
   return error.ok() ? rdma::TimeoutError("connecting", uri) : error;
+}
+
+// A shard without a server delays only operations on its keys, so the caller gets its Client.
+absl::Status Client::Impl::AwaitOthers(absl::Time end) {
+  const auto connection = [this](uint32_t shard) -> const client::ServerConnection& {
+    return engines_.at(shard).connection();
+  };
+  const auto all_tried = [&] {
+    for (uint32_t shard = 1; shard < engines_.count(); ++shard) {
+      // (A pause follows when every address of the shard has failed.)
+      if (!connection(shard).ready() &&
+          connection(shard).state() != client::ServerConnection::State::kBackoff)
+        return false;
+    }
+    return true;
+  };
+  PollUntil(all_tried, end);
+  for (uint32_t shard = 1; shard < engines_.count(); ++shard) {
+    const absl::Status& error = connection(shard).last_error();
+    if (!connection(shard).ready() && IsHopeless(error))
+      return client::OfShard(error, shard, engines_.count());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Client::Impl::WatchAll() {
+  watcher_ = rdma::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  for (uint32_t shard = 0; shard < engines_.count(); ++shard) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    if (watcher_.get() < 0 || epoll_ctl(watcher_.get(), EPOLL_CTL_ADD,
+                                        engines_.at(shard).transport().fd(), &event) != 0) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "cannot watch the connections to ", engines_.count(), " shards: ", std::strerror(errno),
+          "; raise the limit of open files (ulimit -n)"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Time> Client::Impl::DeadlineOf(absl::Duration deadline, absl::Time now) const {
@@ -138,10 +191,10 @@ void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
 }
 
 void Client::Impl::Sleep(absl::Time now, absl::Time end) {
-  const absl::Duration left = std::min(end, engine_->NextTimer()) - now;
-  if (left < kSleepMin || !engine_->transport().Arm()) return;
+  const absl::Duration left = std::min(end, engines_.NextTimer()) - now;
+  if (left < kSleepMin || !engines_.Arm()) return;
   const timespec timeout = absl::ToTimespec(std::min(left, kSleepMax));
-  pollfd fd = {engine_->transport().fd(), POLLIN, 0};
+  pollfd fd = {this->fd(), POLLIN, 0};
   // After any return (a signal, or at once for lack of kernel memory) the caller checks for events.
   (void)ppoll(&fd, 1, &timeout, nullptr);
 }
@@ -162,9 +215,6 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   rdma::TransportOptions transport_options =
       rdma::TransportOptionsOf(rdma::ParseAddress(uris->front())->scheme);
   transport_options.accepts = false;
-  absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
-      (*domain)->NewTransport(transport_options);
-  if (!transport.ok()) return transport.status();
   client::EngineOptions engine_options;
   engine_options.connection.uri = std::string(uri);
   engine_options.connection.backoff_first = options.backoff_first;
@@ -178,13 +228,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   engine_options.clock = client::Now;
   engine_options.coarse_clock = client::CoarseClock();
   engine_options.lease_clock = client::LazyLeaseClock();
-  absl::StatusOr<std::unique_ptr<client::ClientEngine>> engine =
-      client::ClientEngine::Create(**domain, *std::move(transport), engine_options);
-  if (!engine.ok()) return engine.status();
   Options kept = options;
-  kept.auth_key.clear();  // the engine owns it now, and wipes it
-  auto impl = std::make_unique<Impl>(*std::move(domain), *std::move(engine), kept);
-  if (absl::Status status = impl->AwaitReady(uri); !status.ok()) return status;
+  kept.auth_key.clear();  // the engines own it now, and wipe it
+  rdma::Domain& opened = **domain;
+  auto impl = std::make_unique<Impl>(
+      *std::move(domain),
+      [&opened, transport_options] { return opened.NewTransport(transport_options); },
+      engine_options, kept);
+  if (absl::Status status = impl->Connect(uri); !status.ok()) return status;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
 
@@ -253,8 +304,14 @@ absl::StatusOr<absl::Duration> Client::Ping(absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   const absl::Time start = Now();
-  absl::StatusOr<uint64_t> answer = impl_->Block<uint64_t>(
-      [&](auto done) { return impl_->engine().start().Ping(*end, std::move(done)); });
+  absl::StatusOr<uint64_t> answer = impl_->Block<uint64_t>([&](auto done) {
+    return client::SumOfShards(
+        impl_->engines(),
+        [&](client::ClientEngine& engine, WriteCallback one) {
+          return engine.start().Ping(*end, std::move(one));
+        },
+        std::move(done));
+  });
   if (!answer.ok()) return answer.status();
   return Now() - start;
 }
@@ -263,8 +320,9 @@ absl::StatusOr<absl::Duration> Client::MeasureRead(uint32_t bytes, absl::Duratio
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   const absl::Time start = Now();
-  absl::StatusOr<Value> answer = impl_->Block<Value>(
-      [&](auto done) { return impl_->engine().start().Measure(bytes, *end, std::move(done)); });
+  absl::StatusOr<Value> answer = impl_->Block<Value>([&](auto done) {
+    return impl_->engines().first().start().Measure(bytes, *end, std::move(done));
+  });
   if (!answer.ok()) return answer.status();
   return Now() - start;
 }
@@ -274,9 +332,14 @@ absl::StatusOr<Value> Client::TraceGet(absl::string_view key, std::vector<TraceS
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   client::GetTrace trace(client::Now, steps);
-  return impl_->Block<Value>([&](auto done) {
-    return impl_->engine().start().TraceGet(key, trace, *end, std::move(done));
-  });
+  if (const client::ShardEngines& engines = impl_->engines(); engines.count() > 1) {
+    const uint32_t shard = engines.ShardOf(key);
+    steps.push_back(
+        {absl::ZeroDuration(), "shard",
+         absl::StrCat(shard, " of ", engines.count(), ": ", engines.at(shard).connection().uri())});
+  }
+  return impl_->Block<Value>(
+      [&](auto done) { return impl_->StartOf(key).TraceGet(key, trace, *end, std::move(done)); });
 }
 
 absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
@@ -287,55 +350,65 @@ absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
 absl::Status Client::StartServerStats(StatsCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Stats(*end, std::move(done));
+  client::ShardEngines& engines = impl_->engines();
+  if (engines.count() == 1) return engines.first().start().Stats(*end, std::move(done));
+  return client::StartOnShards<std::string>(
+      engines,
+      [&](client::ClientEngine& engine, StatsCallback one) {
+        return engine.start().Stats(*end, std::move(one));
+      },
+      [done = std::move(done)](std::vector<absl::StatusOr<std::string>> texts) mutable {
+        if (absl::Status status = client::ErrorOfShards(texts); !status.ok()) return done(status);
+        done(client::StatsOfShards(texts));
+      });
 }
 
 absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Get(key, /*want_value=*/true, *end, std::move(done));
+  return impl_->StartOf(key).Get(key, /*want_value=*/true, *end, std::move(done));
 }
 
 absl::Status Client::StartPut(absl::string_view key, absl::string_view value,
                               const WriteOptions& options, WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Put(key, value, options, *end, std::move(done));
+  return impl_->StartOf(key).Put(key, value, options, *end, std::move(done));
 }
 
 absl::Status Client::StartDelete(absl::string_view key, const WriteOptions& options,
                                  WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Delete(key, options, *end, std::move(done));
+  return impl_->StartOf(key).Delete(key, options, *end, std::move(done));
 }
 
 absl::Status Client::StartExists(absl::string_view key, ExistsCallback done,
                                  absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Exists(key, *end, std::move(done));
+  return impl_->StartOf(key).Exists(key, *end, std::move(done));
 }
 
 absl::Status Client::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
                                     IncrementCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Increment(key, by, options, *end, std::move(done));
+  return impl_->StartOf(key).Increment(key, by, options, *end, std::move(done));
 }
 
 absl::Status Client::StartAppend(absl::string_view key, absl::string_view value,
                                  const WriteOptions& options, WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Append(key, value, options, *end, std::move(done));
+  return impl_->StartOf(key).Append(key, value, options, *end, std::move(done));
 }
 
 absl::Status Client::StartExpire(absl::string_view key, absl::Duration ttl,
                                  const WriteOptions& options, WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Expire(key, ttl, options, *end, std::move(done));
+  return impl_->StartOf(key).Expire(key, ttl, options, *end, std::move(done));
 }
 
 absl::Status Client::StartPersist(absl::string_view key, const WriteOptions& options,
@@ -346,52 +419,66 @@ absl::Status Client::StartPersist(absl::string_view key, const WriteOptions& opt
 absl::Status Client::StartTtl(absl::string_view key, TtlCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Ttl(key, *end, std::move(done));
+  return impl_->StartOf(key).Ttl(key, *end, std::move(done));
 }
 
 absl::Status Client::StartTouch(absl::string_view key, WriteCallback done,
                                 absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Touch(key, *end, std::move(done));
+  return impl_->StartOf(key).Touch(key, *end, std::move(done));
 }
 
 absl::Status Client::StartFlush(WriteCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().start().Flush(*end, std::move(done));
+  client::ShardEngines& engines = impl_->engines();
+  if (engines.count() == 1) return engines.first().start().Flush(*end, std::move(done));
+  return client::StartOnShards<uint64_t>(
+      engines,
+      [&](client::ClientEngine& engine, WriteCallback one) {
+        return engine.start().Flush(*end, std::move(one));
+      },
+      [done = std::move(done)](std::vector<absl::StatusOr<uint64_t>> counts) mutable {
+        absl::StatusOr<uint64_t> sum = client::SumOf(counts);
+        const auto is_done = [](const absl::StatusOr<uint64_t>& count) { return count.ok(); };
+        // The keys of other shards are gone.
+        if (!sum.ok() && std::any_of(counts.begin(), counts.end(), is_done))
+          sum = client::AppliedInPart(sum.status());
+        done(std::move(sum));
+      });
 }
 
 absl::Status Client::set_operations_max(int operations) {
   if (absl::Status status = CheckOperationsMax(operations); !status.ok()) return status;
-  impl_->engine().start().set_operations_max(operations);
+  impl_->engines().set_operations_max(operations);
   return absl::OkStatus();
 }
 
-int Client::Poll() { return impl_->engine().Poll(Now()); }
+int Client::Poll() { return impl_->engines().Poll(Now()); }
 
 int Client::Wait(absl::Duration timeout) {
-  const client::ClientEngine& engine = impl_->engine();
-  if (engine.in_flight() == 0) return Poll();
+  const client::ShardEngines& engines = impl_->engines();
+  if (engines.in_flight() == 0) return Poll();
   // Operations are counted by their ends: a callback that starts another leaves in_flight()
   // unchanged.
-  const uint64_t before = engine.ended();
-  return impl_->PollUntil([&] { return engine.ended() != before; }, Now() + timeout);
+  const uint64_t before = engines.ended();
+  return impl_->PollUntil([&] { return engines.ended() != before; }, Now() + timeout);
 }
 
-int Client::fd() const { return impl_->engine().transport().fd(); }
+int Client::fd() const { return impl_->fd(); }
 
 absl::Duration Client::Arm() {
-  client::ClientEngine& engine = impl_->engine();
-  const absl::Duration left = std::min(engine.NextTimer() - Now(), kSleepMax);
-  if (left <= absl::ZeroDuration() || !engine.transport().Arm()) return absl::ZeroDuration();
+  client::ShardEngines& engines = impl_->engines();
+  const absl::Duration left = std::min(engines.NextTimer() - Now(), kSleepMax);
+  if (left <= absl::ZeroDuration() || !engines.Arm()) return absl::ZeroDuration();
   return left;
 }
 
-int Client::in_flight() const { return impl_->engine().in_flight(); }
-bool Client::connected() const { return impl_->engine().connection().ready(); }
-uint64_t Client::dataset() const { return impl_->engine().connection().terms().dataset(); }
-const Counters& Client::counters() const { return impl_->engine().counters(); }
-std::string Client::Describe() const { return impl_->engine().Describe(); }
+int Client::in_flight() const { return impl_->engines().in_flight(); }
+bool Client::connected() const { return impl_->engines().connected(); }
+uint64_t Client::dataset() const { return impl_->engines().dataset(); }
+const Counters& Client::counters() const { return impl_->engines().counters(); }
+std::string Client::Describe() const { return impl_->engines().Describe(); }
 
 }  // namespace osprey

@@ -23,6 +23,11 @@
 // meanwhile, until their deadlines. The client repeats a GET freely. It repeats a write only if the
 // server can recognise the repetition; otherwise the write fails with UNKNOWN (below).
 //
+// Shards: the keys of a cluster may be divided among shards, each with servers of its own. The client
+// then has a connection to each, and sends an operation to the shard of its key. Operations on all
+// keys go to all shards. A shard without a server delays only operations on its own keys, and those
+// on all keys.
+//
 // Errors, all operations:
 //   INVALID_ARGUMENT    An invalid key, value, condition or deadline; the message names the bound.
 //                       Not applied.
@@ -82,18 +87,18 @@ struct Options {
   WaitMode wait = WaitMode::kAdaptive;
   absl::Duration spin = absl::Microseconds(50);
   // Operations in flight: the depth of the pipeline. Above it Start… fails with RESOURCE_EXHAUSTED.
-  // At most 65536. Client::set_operations_max changes it.
+  // At most 65536. Client::set_operations_max changes it. Of each shard.
   int operations_max = 256;
   // Reconnect: the first and the last pause. Each pause doubles the one before, with jitter.
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
   // Registered (over RDMA: pinned) memory for READs, and as much again for values on their way to
   // the server. It is allocated on demand. At least 4 MiB. While a put lasts, its value needs its
-  // length, rounded up to a power of two (PutFrom: nothing). A get needs 1 MiB at most.
+  // length, rounded up to a power of two (PutFrom: nothing). A get needs 1 MiB at most. Of each shard.
   uint64_t buffer_bytes_max = uint64_t{64} << 20;
   // The location cache: memory for the locations of items, 8 bytes a key. A GET of a cached key
   // takes one READ instead of two. It is committed on use; rounded down to a power of two. 0: none.
-  // At most 1 TiB.
+  // At most 1 TiB. It is divided among the shards.
   uint64_t slot_cache_bytes = uint64_t{16} << 20;
   // The key that the server must have, too, or the path of its file. The file holds 32 B to 4 KiB,
   // only its owner may read it, and Connect reads it once. At most one of the two may be set. With
@@ -120,7 +125,7 @@ struct Value {
 // A step of a traced GET, for people.
 struct TraceStep {
   absl::Duration at;   // since the GET began
-  std::string what;    // key, lease, cache, READ, landed, checked, pause, message,
+  std::string what;    // shard, key, lease, cache, READ, landed, checked, pause, message,
                        // connection; hit, miss, error
   std::string detail;  // "offset=0x1040 length=256, the key's window", for instance
 };
@@ -156,8 +161,8 @@ struct WriteOptions {
 struct ScanOptions {
   // Only keys with this prefix.
   std::string prefix;
-  // A page ends at this number of items. At least 1. It has more only if keys share one 64-bit
-  // hash.
+  // A page ends at this number of items, or at the end of a shard. At least 1. It has more only if
+  // keys share one 64-bit hash.
   uint64_t limit = 1000;
   // With the values. Long ones (over 64 KiB) are fetched one by one.
   bool values = false;
@@ -186,7 +191,7 @@ struct ScanPage {
   std::string cursor;
 };
 
-// Counts since Connect. They are plain numbers, read on the Client's thread.
+// Counts since Connect, of all shards. They are plain numbers, read on the Client's thread.
 struct Counters {
   uint64_t gets = 0;
   uint64_t hits = 0;
@@ -215,14 +220,16 @@ struct Counters {
 };
 
 // More than 40 methods, which are its interface: each operation has a blocking form and an
-// asynchronous one. The work is done by client::ClientEngine and its parts.
+// asynchronous one. The work is done by client::ShardEngines and their parts.
 class Client {
  public:
   // `uri` is the server's address, or a list of up to 16: the servers of a cluster, of which one is
   // the primary. They share a scheme, written once: "rdma://a:7411,b:7411", "shm:///p1,/p2". The
-  // client tries them in turn, now and whenever the connection is lost. Errors: those of
-  // rdma/errors.h, each with its fix in the message, and what each address said; INVALID_ARGUMENT
-  // for `uri` and options.
+  // client tries them in turn, now and whenever the connection is lost. They are addresses of shard 0,
+  // from which those of the other shards follow (rdma::ShardAddress). Connect awaits shard 0, and one
+  // attempt at each other shard, all at once and within connect_timeout. It succeeds also if those
+  // fail, unless a later attempt would as well. Errors: those of rdma/errors.h, each with its fix in
+  // the message, and what each address said; INVALID_ARGUMENT for `uri` and options.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(absl::string_view uri,
                                                          const Options& options = {});
 
@@ -270,7 +277,7 @@ class Client {
                                  absl::Duration deadline = absl::ZeroDuration());
   // Deletes every key that is present at the start and not written again before the flush reaches
   // it. Returns the number of deleted keys. It has no single instant: other operations run between
-  // its parts.
+  // its parts. If it fails in some shards, MayBeApplied is true.
   absl::StatusOr<uint64_t> Flush(absl::Duration deadline = absl::ZeroDuration());
 
   // Many keys: one operation for each, with its own result in the order of the arguments, and one
@@ -325,9 +332,9 @@ class Client {
   // The approximate number of keys. It is exact while none is written.
   absl::StatusOr<uint64_t> Count(absl::Duration deadline = absl::ZeroDuration());
 
-  // The round-trip time of a message.
+  // The round-trip time of a message, to all shards at once.
   absl::StatusOr<absl::Duration> Ping(absl::Duration deadline = absl::ZeroDuration());
-  // The time of one READ of `bytes` (1 to kMeasureBytesMax) at the region's beginning. It is the
+  // The time of one READ of `bytes` (1 to kMeasureBytesMax) at the beginning of shard 0's region. It is the
   // time that the device, or shared memory, takes for a Get on the same connection. It takes the
   // path of a Get's READ, without lookup, check or copy. INVALID_ARGUMENT for other sizes.
   static constexpr uint32_t kMeasureBytesMax = 64 << 10;
@@ -337,7 +344,8 @@ class Client {
   // where over shm a Get may be answered by a look at mapped memory.
   absl::StatusOr<Value> TraceGet(absl::string_view key, std::vector<TraceStep>& steps,
                                  absl::Duration deadline = absl::ZeroDuration());
-  // The server's statistics: lines "name=value".
+  // The server's statistics: lines "name=value". Of several shards: the sums of counts, values that
+  // all of them share, and then every line of shard k as "shardk.name=value".
   absl::StatusOr<std::string> ServerStats(absl::Duration deadline = absl::ZeroDuration());
 
   // --- Asynchronous. Start… copies key and value before it returns. OK: the callback will run
@@ -414,14 +422,16 @@ class Client {
   int fd() const;
   absl::Duration Arm();
 
-  // Whether the client could send operations at the last Poll or call.
+  // Whether the client could send operations at the last Poll or call, to every shard.
   bool connected() const;
   // Identifies the keys of the last connected server: the id of its data directory, or without one
   // its incarnation. Another number means that the server was restarted and began empty, or that it
   // is another one. It is set as soon as Connect has returned.
   uint64_t dataset() const;
+  // Valid until the next call. Call it again for the counts of that time.
   const Counters& counters() const;
-  // One line: "transport=verbs device=rxe0 … server=rdma://10.0.0.7:7411", with the address in use.
+  // One line: "transport=verbs device=rxe0 … server=rdma://10.0.0.7:7411", with the address in use. Of
+  // several shards: that of shard 0, and "shards=4 shards_connected=4".
   std::string Describe() const;
 
  private:

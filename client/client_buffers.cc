@@ -19,7 +19,7 @@ absl::StatusOr<Buffer> Client::AllocateBuffer(size_t bytes) {
       impl_->domain()->Allocate(bytes, rdma::Access::kRemoteRead);
   if (!memory.ok()) return memory.status();
   return Buffer(std::make_shared<client::RegisteredMemory>(impl_->domain(), *std::move(memory),
-                                                           bytes, impl_->engine().exposer_link()));
+                                                           bytes, impl_->engines().exposer_link()));
 }
 
 absl::StatusOr<Buffer> Client::RegisterBuffer(std::byte* data, size_t bytes) {
@@ -29,7 +29,7 @@ absl::StatusOr<Buffer> Client::RegisterBuffer(std::byte* data, size_t bytes) {
       impl_->domain()->RegisterSpan(data, bytes, rdma::Access::kRemoteRead);
   if (!memory.ok()) return memory.status();
   return Buffer(std::make_shared<client::RegisteredMemory>(impl_->domain(), *std::move(memory),
-                                                           bytes, impl_->engine().exposer_link()));
+                                                           bytes, impl_->engines().exposer_link()));
 }
 
 // The span [offset, offset + length) of a buffer of this client.
@@ -39,7 +39,7 @@ absl::StatusOr<client::UserMemory> Client::SpanOf(const Buffer& buffer, size_t o
     return MakeError(Reason::kBadBuffer, absl::StrCat("bytes ", offset, " to ", offset + length,
                                                       " of a buffer of ", buffer.size()));
   }
-  if (buffer.memory_ == nullptr || buffer.memory_->link != impl_->engine().exposer_link()) {
+  if (buffer.memory_ == nullptr || buffer.memory_->link != impl_->engines().exposer_link()) {
     return MakeError(Reason::kBadBuffer,
                      "the buffer is not of this Client: get one by its AllocateBuffer");
   }
@@ -71,7 +71,7 @@ absl::Status Client::StartGetIntoPart(absl::string_view key, Buffer& buffer, siz
   if (!end.ok()) return end.status();
   absl::StatusOr<client::UserMemory> target = SpanOf(buffer, offset, room);
   if (!target.ok()) return target.status();
-  return impl_->engine().start().GetInto(key, *std::move(target), *end, std::move(done));
+  return impl_->StartOf(key).GetInto(key, *std::move(target), *end, std::move(done));
 }
 
 absl::Status Client::StartPutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
@@ -80,7 +80,7 @@ absl::Status Client::StartPutFrom(absl::string_view key, const Buffer& buffer, s
   if (!end.ok()) return end.status();
   absl::StatusOr<client::UserMemory> source = SpanOf(buffer, offset, length);
   if (!source.ok()) return client::WithOutcome(source.status(), client::Outcome::kNotApplied);
-  return impl_->engine().start().PutFrom(key, *std::move(source), options, *end, std::move(done));
+  return impl_->StartOf(key).PutFrom(key, *std::move(source), options, *end, std::move(done));
 }
 
 }  // namespace osprey

@@ -1,4 +1,4 @@
-// The implementation of a Client: its engine, the clock, and sleeping.
+// The implementation of a Client: its engines, the clock, and sleeping.
 
 #ifndef OSPREY_CLIENT_CLIENT_IMPL_H_
 #define OSPREY_CLIENT_CLIENT_IMPL_H_
@@ -11,9 +11,11 @@
 
 #include "client/client.h"
 #include "client/engine/engine.h"
+#include "client/engine/shard_engines.h"
 #include "rdma/lease_clock.h"
 #include "rdma/raw_clock.h"
 #include "rdma/transport.h"
+#include "rdma/unique_fd.h"
 
 namespace osprey {
 
@@ -76,15 +78,23 @@ struct Answer {
 
 class Client::Impl {
  public:
-  Impl(std::shared_ptr<rdma::Domain> domain, std::unique_ptr<client::ClientEngine> engine,
-       const Options& options)
-      : options_(options), domain_(std::move(domain)), engine_(std::move(engine)) {}
+  Impl(std::shared_ptr<rdma::Domain> domain, client::ShardEngines::NewTransport new_transport,
+       const client::EngineOptions& engine_options, const Options& options)
+      : options_(options),
+        domain_(std::move(domain)),
+        engines_(*domain_, std::move(new_transport), engine_options) {}
   ~Impl();
 
-  absl::Status AwaitReady(absl::string_view uri);
-  client::ClientEngine& engine() { return *engine_; }
-  const client::ClientEngine& engine() const { return *engine_; }
+  // Connects to shard 0, then to the others. Awaits an attempt at each of those, however it ends.
+  absl::Status Connect(absl::string_view uri);
+  client::ShardEngines& engines() { return engines_; }
+  const client::ShardEngines& engines() const { return engines_; }
+  // Starts operations on `key`.
+  client::OperationStarter& StartOf(absl::string_view key) { return engines_.Of(key).start(); }
   const std::shared_ptr<rdma::Domain>& domain() { return domain_; }
+  int fd() const {
+    return engines_.count() == 1 ? engines_.first().transport().fd() : watcher_.get();
+  }
 
   // Zero means the default. Errors: INVALID_ARGUMENT out of range.
   absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline,
@@ -109,18 +119,27 @@ class Client::Impl {
     client::Answer<T> answer;
     if (absl::Status status = start(answer.Callback()); !status.ok()) return status;
     const absl::Time now = client::Now();
-    engine_->Submit(now);
+    engines_.Submit(now);
     PollUntil([&] { return answer.done; }, absl::InfiniteFuture(), now);
     return std::move(answer.value);
   }
 
  private:
-  void PollIfDue(absl::Time now) {
-    if (engine_->IsPollDue(now)) engine_->Poll(now);
+  // `engine` has answered without Poll.
+  void PollIfDue(const client::ClientEngine& engine, absl::Time now) {
+    if (engine.IsPollDue(now)) engines_.Poll(now);
   }
-  void AwaitAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
-                absl::Time end, absl::Time now, size_t begun, size_t& unanswered,
-                bool waits_for_room);
+  absl::Status AwaitFirst(absl::string_view uri, absl::Time end);
+  absl::Status AwaitOthers(absl::Time end);
+  absl::Status WatchAll();
+  void AwaitAll(client::ClientEngine& engine, absl::Span<const absl::string_view> keys,
+                absl::StatusOr<Value>* answers, absl::Time end, absl::Time now, size_t begun,
+                size_t& unanswered, bool waits_for_room);
+  void GetFromShards(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                     absl::Time end, absl::Time now, bool waits_for_room);
+  template <typename Predicate>
+  void AwaitAnswers(Predicate all_answered, const client::ClientEngine& engine, absl::Time end,
+                    absl::Time now);
   void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
   void Sleep(absl::Time now, absl::Time end);
 
@@ -130,7 +149,8 @@ class Client::Impl {
   const bool spins_ = options_.wait == WaitMode::kSpin || (options_.wait == WaitMode::kAdaptive &&
                                                            options_.spin > absl::ZeroDuration());
   std::shared_ptr<rdma::Domain> domain_;  // Buffers hold it too
-  std::unique_ptr<client::ClientEngine> engine_;
+  client::ShardEngines engines_;
+  rdma::UniqueFd watcher_;  // with several engines: an epoll of their transports' descriptors
 };
 
 template <typename Predicate>
@@ -138,7 +158,7 @@ int Client::Impl::PollUntil(Predicate is_done, absl::Time end, absl::Time now) {
   int total = 0;
   absl::Time idle_since = absl::InfiniteFuture();
   for (;; now = client::Now()) {
-    const int count = engine_->Poll(now);
+    const int count = engines_.Poll(now);
     total += count;
     if (is_done() || now >= end) return total;
     if (count > 0) {

@@ -38,14 +38,16 @@ std::vector<std::pair<std::string, std::string>> CopyOf(absl::Span<const KeyValu
 // Rounds of 16 GETs that are answered at once: Poll runs after some 100 us.
 constexpr size_t kRoundsPerPoll = 64;
 
-// Runs until all have ended. `start(i, callback)` starts the operation for key i. An operation that
-// cannot start by the deadline `end`, because others use up the limits, is answered with that
-// error.
-template <typename T, typename Impl, typename Start>
-std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time end, Start start) {
-  client::Multi<T, Start> multi(count, std::move(start));
+// Runs until all have ended. `start(i, callback)` starts the operation for key i, `key_of(i)`. An
+// operation that cannot start by the deadline `end`, because others use up the limits, is answered
+// with that error.
+template <typename T, typename Impl, typename KeyOf, typename Start>
+std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time end, KeyOf key_of,
+                                           Start start) {
+  client::Multi<T, Start> multi(count, client::PartsOf(impl.engines(), count, key_of),
+                                std::move(start));
   const auto advanced = [&] {
-    multi.Advance(/*others=*/impl.engine().in_flight() > 0 && client::Now() < end);
+    multi.Advance(/*others=*/impl.engines().in_flight() > 0 && client::Now() < end);
     return multi.done();
   };
   if (!advanced()) impl.PollUntil(advanced, end);
@@ -54,10 +56,22 @@ std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time 
   return multi.TakeResults();
 }
 
+// OK if a shard of the call has room for one of its keys.
+absl::Status CheckRoomOf(client::ShardEngines& engines,
+                         const std::vector<client::MultiPart>& parts) {
+  absl::Status status = engines.first().start().CheckRoom();
+  for (uint32_t shard = 0; shard < parts.size() && !status.ok(); ++shard) {
+    if (!parts[shard].empty()) status = engines.at(shard).start().CheckRoom();
+  }
+  return status;
+}
+
 // Owns itself until it has called `done`.
-template <typename T, typename Start, typename Done>
-absl::Status StartAll(client::ClientEngine& engine, size_t count, Start start, Done done) {
-  if (absl::Status status = engine.start().CheckRoom(); !status.ok()) return status;
+template <typename T, typename Impl, typename KeyOf, typename Start, typename Done>
+absl::Status StartAll(Impl& impl, size_t count, KeyOf key_of, Start start, Done done) {
+  client::ShardEngines& engines = impl.engines();
+  std::vector<client::MultiPart> parts = client::PartsOf(engines, count, key_of);
+  if (absl::Status status = CheckRoomOf(engines, parts); !status.ok()) return status;
   auto holder = std::make_shared<std::unique_ptr<client::Multi<T, Start>>>();
   auto finish = [holder, done = std::move(done)]() mutable {
     std::vector<absl::StatusOr<T>> results = (*holder)->TakeResults();
@@ -65,12 +79,12 @@ absl::Status StartAll(client::ClientEngine& engine, size_t count, Start start, D
     holder->reset();  // and this with it
     moved(std::move(results));
   };
-  *holder = std::make_unique<client::Multi<T, Start>>(count, std::move(start));
+  *holder = std::make_unique<client::Multi<T, Start>>(count, std::move(parts), std::move(start));
   client::Multi<T, Start>& multi = **holder;
   multi.Advance(/*others=*/false);
   // Callbacks run in a later Poll, even if no operation was started.
   if (multi.done()) {
-    engine.start().Defer(std::move(finish));
+    engines.first().start().Defer(std::move(finish));
   } else {
     multi.set_on_done(std::move(finish));
   }
@@ -95,12 +109,13 @@ void Client::Impl::Get(absl::string_view key, absl::StatusOr<Value>& answer,
   }
   size_t unanswered = 0;
   size_t begun = 0;
-  if (spins_ && engine_->GetOne(key, answer, end, now, unanswered)) {
+  client::ClientEngine& engine = engines_.Of(key);
+  if (spins_ && engine.GetOne(key, answer, end, now, unanswered)) {
     begun = 1;
-    if (unanswered == 0) return PollIfDue(now);
-    engine_->AwaitReads(unanswered, now);
+    if (unanswered == 0) return PollIfDue(engine, now);
+    engine.AwaitReads(unanswered, now);
   }
-  AwaitAll({&key, 1}, &answer, end, now, begun, unanswered, /*waits_for_room=*/false);
+  AwaitAll(engine, {&key, 1}, &answer, end, now, begun, unanswered, /*waits_for_room=*/false);
 }
 
 void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
@@ -112,37 +127,105 @@ void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::Status
     std::fill_n(answers, keys.size(), absl::StatusOr<Value>(end.status()));
     return;
   }
+  if (engines_.count() > 1) return GetFromShards(keys, answers, *end, now, waits_for_room);
+  client::ClientEngine& engine = engines_.first();
   size_t unanswered = 0;
-  const size_t begun = engine_->StartGets(keys, answers, *end, now, unanswered);
+  const size_t begun = engine.StartGets(keys, answers, *end, now, unanswered);
   // Most end here, before anything else need be done.
-  if (unanswered > 0 && spins_) engine_->AwaitReads(unanswered, now);
-  AwaitAll(keys, answers, *end, now, begun, unanswered, waits_for_room);
+  if (unanswered > 0 && spins_) engine.AwaitReads(unanswered, now);
+  AwaitAll(engine, keys, answers, *end, now, begun, unanswered, waits_for_room);
+}
+
+// Begins GETs in all shards, and then awaits them: READs of all are under way at once.
+void Client::Impl::GetFromShards(absl::Span<const absl::string_view> keys,
+                                 absl::StatusOr<Value>* answers, absl::Time end, absl::Time now,
+                                 bool waits_for_room) {
+  // The keys of a shard, and the places of their answers.
+  struct Part {
+    client::MultiPart places;
+    std::vector<absl::string_view> keys;
+    std::vector<absl::StatusOr<Value>> answers;
+    size_t begun = 0;
+    size_t unanswered = 0;
+    bool is_done() const { return begun == keys.size() && unanswered == 0; }
+  };
+  std::vector<client::MultiPart> places =
+      client::PartsOf(engines_, keys.size(), [&](size_t i) { return keys[i]; });
+  std::vector<Part> parts(places.size());
+  for (size_t shard = 0; shard < parts.size(); ++shard) {
+    Part& part = parts[shard];
+    part.places = std::move(places[shard]);
+    part.keys.reserve(part.places.size());
+    for (const size_t place : part.places) part.keys.push_back(keys[place]);
+    part.answers.resize(part.keys.size());
+  }
+  size_t rounds = 0;
+  const auto begin_more = [&](Part& part, client::ClientEngine& engine) {
+    while (part.begun < part.keys.size()) {
+      const size_t more =
+          engine.StartGets(absl::MakeSpan(part.keys).subspan(part.begun),
+                           part.answers.data() + part.begun, end, now, part.unanswered);
+      if (more == 0 && (part.unanswered > 0 ||
+                        (waits_for_room && engine.in_flight() > 0 && client::Now() < end)))
+        return;
+      if (more == 0) part.answers[part.begun] = engine.start().CheckRoom();
+      part.begun += std::max<size_t>(more, 1);
+      if (part.begun < part.keys.size() && ++rounds % kRoundsPerPoll == 0)
+        engines_.Poll(now = client::Now());
+    }
+  };
+  const auto all_answered = [&] {
+    bool all = true;
+    for (size_t shard = 0; shard < parts.size(); ++shard) {
+      begin_more(parts[shard], engines_.at(static_cast<uint32_t>(shard)));
+      all = all && parts[shard].is_done();
+    }
+    return all;
+  };
+  if (!all_answered() && spins_) {
+    for (size_t shard = 0; shard < parts.size(); ++shard) {
+      if (parts[shard].unanswered > 0)
+        engines_.at(static_cast<uint32_t>(shard)).AwaitReads(parts[shard].unanswered, now);
+    }
+  }
+  AwaitAnswers(all_answered, engines_.first(), end, now);
+  for (Part& part : parts) {
+    for (size_t i = 0; i < part.places.size(); ++i)
+      answers[part.places[i]] = std::move(part.answers[i]);
+  }
+}
+
+// `engine` is one of those that answer.
+template <typename Predicate>
+void Client::Impl::AwaitAnswers(Predicate all_answered, const client::ClientEngine& engine,
+                                absl::Time end, absl::Time now) {
+  if (all_answered()) return PollIfDue(engine, now);
+  PollUntil(all_answered, end, now);
+  // GETs still in flight are late and end soon.
+  if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
 }
 
 // The first `begun` have begun, of which `unanswered` are under way.
-void Client::Impl::AwaitAll(absl::Span<const absl::string_view> keys,
+void Client::Impl::AwaitAll(client::ClientEngine& engine, absl::Span<const absl::string_view> keys,
                             absl::StatusOr<Value>* answers, absl::Time end, absl::Time now,
                             size_t begun, size_t& unanswered, bool waits_for_room) {
   size_t rounds = 0;
   const auto room_comes = [&] {
-    return unanswered > 0 || (waits_for_room && engine_->in_flight() > 0 && client::Now() < end);
+    return unanswered > 0 || (waits_for_room && engine.in_flight() > 0 && client::Now() < end);
   };
   const auto all_answered = [&] {
     while (begun < keys.size()) {
       const size_t more =
-          engine_->StartGets(keys.subspan(begun), answers + begun, end, now, unanswered);
+          engine.StartGets(keys.subspan(begun), answers + begun, end, now, unanswered);
       if (more == 0 && room_comes()) return false;
-      if (more == 0) answers[begun] = engine_->start().CheckRoom();
+      if (more == 0) answers[begun] = engine.start().CheckRoom();
       begun += std::max<size_t>(more, 1);
       // Poll runs in between, however many GETs are answered at once.
-      if (begun < keys.size() && ++rounds % kRoundsPerPoll == 0) engine_->Poll(now = client::Now());
+      if (begun < keys.size() && ++rounds % kRoundsPerPoll == 0) engines_.Poll(now = client::Now());
     }
     return unanswered == 0;
   };
-  if (all_answered()) return PollIfDue(now);
-  PollUntil(all_answered, end, now);
-  // GETs still in flight are late and end soon.
-  if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
+  AwaitAnswers(all_answered, engine, end, now);
 }
 
 std::vector<absl::StatusOr<Value>> Client::MultiGet(absl::Span<const absl::string_view> keys,
@@ -156,30 +239,33 @@ std::vector<absl::StatusOr<uint64_t>> Client::MultiPut(absl::Span<const KeyValue
                                                        const WriteOptions& options) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return All<uint64_t>(items.size(), end.status());
-  return BlockForAll<uint64_t>(*impl_, items.size(), *end, [&](size_t i, WriteCallback done) {
-    return impl_->engine().start().Put(items[i].key, items[i].value, options, *end,
-                                       std::move(done));
-  });
+  return BlockForAll<uint64_t>(
+      *impl_, items.size(), *end, [&](size_t i) { return items[i].key; },
+      [&](size_t i, WriteCallback done) {
+        return impl_->StartOf(items[i].key)
+            .Put(items[i].key, items[i].value, options, *end, std::move(done));
+      });
 }
 
 std::vector<absl::StatusOr<uint64_t>> Client::MultiDelete(absl::Span<const absl::string_view> keys,
                                                           const WriteOptions& options) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return All<uint64_t>(keys.size(), end.status());
-  return BlockForAll<uint64_t>(*impl_, keys.size(), *end, [&](size_t i, WriteCallback done) {
-    return impl_->engine().start().Delete(keys[i], options, *end, std::move(done));
-  });
+  return BlockForAll<uint64_t>(
+      *impl_, keys.size(), *end, [&](size_t i) { return keys[i]; },
+      [&](size_t i, WriteCallback done) {
+        return impl_->StartOf(keys[i]).Delete(keys[i], options, *end, std::move(done));
+      });
 }
 
 absl::Status Client::StartMultiGet(absl::Span<const absl::string_view> keys, MultiGetCallback done,
                                    absl::Duration deadline) {
   const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  client::ClientEngine& engine = impl_->engine();
   return StartAll<Value>(
-      engine, keys.size(),
-      [&engine, end = *end, keys = CopyOf(keys)](size_t i, GetCallback one) {
-        return engine.start().Get(keys[i], /*want_value=*/true, end, std::move(one));
+      *impl_, keys.size(), [&](size_t i) { return keys[i]; },
+      [impl = impl_.get(), end = *end, keys = CopyOf(keys)](size_t i, GetCallback one) {
+        return impl->StartOf(keys[i]).Get(keys[i], /*want_value=*/true, end, std::move(one));
       },
       std::move(done));
 }
@@ -188,11 +274,12 @@ absl::Status Client::StartMultiPut(absl::Span<const KeyValue> items, const Write
                                    MultiWriteCallback done) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  client::ClientEngine& engine = impl_->engine();
   return StartAll<uint64_t>(
-      engine, items.size(),
-      [&engine, options, end = *end, items = CopyOf(items)](size_t i, WriteCallback one) {
-        return engine.start().Put(items[i].first, items[i].second, options, end, std::move(one));
+      *impl_, items.size(), [&](size_t i) { return items[i].key; },
+      [impl = impl_.get(), options, end = *end, items = CopyOf(items)](size_t i,
+                                                                       WriteCallback one) {
+        return impl->StartOf(items[i].first)
+            .Put(items[i].first, items[i].second, options, end, std::move(one));
       },
       std::move(done));
 }
@@ -201,11 +288,10 @@ absl::Status Client::StartMultiDelete(absl::Span<const absl::string_view> keys,
                                       const WriteOptions& options, MultiWriteCallback done) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  client::ClientEngine& engine = impl_->engine();
   return StartAll<uint64_t>(
-      engine, keys.size(),
-      [&engine, options, end = *end, keys = CopyOf(keys)](size_t i, WriteCallback one) {
-        return engine.start().Delete(keys[i], options, end, std::move(one));
+      *impl_, keys.size(), [&](size_t i) { return keys[i]; },
+      [impl = impl_.get(), options, end = *end, keys = CopyOf(keys)](size_t i, WriteCallback one) {
+        return impl->StartOf(keys[i]).Delete(keys[i], options, end, std::move(one));
       },
       std::move(done));
 }

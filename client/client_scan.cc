@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "client/client_impl.h"
 #include "client/common/server_clock.h"
 #include "client/read/scans.h"
+#include "client/shard_calls.h"
 
 namespace osprey {
 
@@ -23,6 +25,14 @@ struct Page {
   std::vector<size_t> missing;  // of page.items
   Client::ScanCallback done;
 };
+
+// Where a scan goes on that has come to `next` in its shard.
+client::ScanPlace PlaceAmongShards(const client::ScanPlace& next, uint32_t shards) {
+  if (!next.at_end() || next.shard + 1 >= shards) return next;
+  client::ScanPlace beginning;
+  beginning.shard = next.shard + 1;
+  return beginning;
+}
 
 // Without the values above `value_bytes_max`; without any value if that is empty.
 std::shared_ptr<Page> PageOf(Found found, absl::optional<uint64_t> value_bytes_max,
@@ -76,8 +86,15 @@ absl::Status Client::StartScan(absl::string_view cursor, const ScanOptions& opti
                                ScanCallback done) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
+  client::ShardEngines& engines = impl_->engines();
   absl::StatusOr<client::ScanPlace> from = client::ScanPlace::Parse(cursor);
   if (!from.ok()) return from.status();
+  const uint32_t shard = from->shard;
+  if (shard >= engines.count()) {
+    return MakeError(Reason::kBadCursor,
+                     absl::StrCat("the cursor is of shard ", shard, ", and there are ",
+                                  engines.count(), " shards; \"\" begins a scan"));
+  }
   client::Scans::Request request;
   request.from = *from;
   request.prefix = options.prefix;
@@ -86,9 +103,10 @@ absl::Status Client::StartScan(absl::string_view cursor, const ScanOptions& opti
   request.deadline = *end;
   absl::optional<uint64_t> value_bytes_max;
   if (options.values) value_bytes_max = options.value_bytes_max;
-  request.done = [this, value_bytes_max, deadline = options.deadline,
+  request.done = [this, shards = engines.count(), value_bytes_max, deadline = options.deadline,
                   done = std::move(done)](absl::StatusOr<Found> found) mutable {
     if (!found.ok()) return done(found.status());
+    found->next = PlaceAmongShards(found->next, shards);
     const std::shared_ptr<Page> page = PageOf(*std::move(found), value_bytes_max, std::move(done));
     if (page->missing.empty()) return page->done(std::move(page->page));
     std::vector<absl::string_view> keys;
@@ -97,21 +115,26 @@ absl::Status Client::StartScan(absl::string_view cursor, const ScanOptions& opti
         keys, [page](auto fetched) { Complete(*page, std::move(fetched)); }, deadline);
     if (!started.ok()) page->done(started);
   };
-  return impl_->engine().start().Scan(std::move(request));
+  return engines.at(shard).start().Scan(std::move(request));
 }
 
 absl::Status Client::StartCount(WriteCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  client::Scans::Request request;
-  request.limit = UINT64_MAX;
-  request.count_only = true;
-  request.deadline = *end;
-  request.done = [done = std::move(done)](absl::StatusOr<Found> found) mutable {
-    if (!found.ok()) return done(found.status());
-    done(found->count);
-  };
-  return impl_->engine().start().Scan(std::move(request));
+  return client::SumOfShards(
+      impl_->engines(),
+      [&](client::ClientEngine& engine, WriteCallback one) {
+        client::Scans::Request request;
+        request.limit = UINT64_MAX;
+        request.count_only = true;
+        request.deadline = *end;
+        request.done = [one = std::move(one)](absl::StatusOr<Found> found) mutable {
+          if (!found.ok()) return one(found.status());
+          one(found->count);
+        };
+        return engine.start().Scan(std::move(request));
+      },
+      std::move(done));
 }
 
 }  // namespace osprey

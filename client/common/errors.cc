@@ -6,6 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "client/buffer.h"
 #include "client/reasons.h"
@@ -17,6 +18,15 @@ namespace {
 // Payloads: for a write, that it may be applied; for a GetInto, the value's length in decimal.
 constexpr absl::string_view kMayBeAppliedPayload = "osprey/client.MayBeApplied";
 constexpr absl::string_view kBytesNeededPayload = "osprey/client.BytesNeeded";
+
+constexpr absl::string_view kNotApplied = "; not applied";
+
+absl::Status WithMessage(const absl::Status& error, absl::string_view message) {
+  absl::Status status(error.code(), message);
+  error.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
+  return status;
+}
 
 }  // namespace
 
@@ -35,14 +45,23 @@ namespace client {
 absl::Status WithOutcome(const absl::Status& error, Outcome outcome) {
   assert(!error.ok());
   const bool unknown = outcome == Outcome::kUnknown;
-  absl::Status status(
-      error.code(),
-      absl::StrCat(error.message(), unknown
-                                        ? "; it may have been applied or may still be applied, once"
-                                        : "; not applied"));
-  error.ForEachPayload(
-      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
+  absl::Status status = WithMessage(
+      error, absl::StrCat(error.message(),
+                          unknown ? "; it may have been applied or may still be applied, once"
+                                  : kNotApplied));
   if (unknown) status.SetPayload(kMayBeAppliedPayload, absl::Cord("1"));
+  return status;
+}
+
+absl::Status OfShard(const absl::Status& error, uint32_t shard, uint32_t shards) {
+  return WithMessage(error, absl::StrCat("shard ", shard, " of ", shards, ": ", error.message()));
+}
+
+absl::Status AppliedInPart(const absl::Status& error) {
+  absl::Status status =
+      WithMessage(error, absl::StrCat(absl::StripSuffix(error.message(), kNotApplied),
+                                      "; other shards have applied their part"));
+  status.SetPayload(kMayBeAppliedPayload, absl::Cord("1"));
   return status;
 }
 

@@ -124,9 +124,11 @@ class ClientEngine {
   uint64_t ended() const { return operations_.ended; }  // operations since the beginning
   const Counters& counters() const { return link_.counters; }
   const ServerConnection& connection() const { return *link_.connection; }
-  rdma::Transport& transport() { return *link_.transport; }
+  rdma::Transport& transport() const { return *link_.transport; }
   const std::shared_ptr<ExposerLink>& exposer_link() const { return exposer_link_; }
   std::string Describe() const;
+  // The location cache has so many bytes at most from now on. REQUIRES: no operation is in flight.
+  void ShrinkLocationCache(uint64_t bytes_max) { link_.location_cache.Shrink(bytes_max); }
 
  private:
   ClientEngine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,

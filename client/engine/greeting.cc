@@ -44,7 +44,7 @@ absl::Status Greeting::SayHello(rdma::ConnectionId id, absl::string_view uri,
   hello_.resume_incarnation = session_.incarnation();
   hello_.resume_data_id = session_.data_id();
   hello_.shard = options_.shard;
-  hello_.shards = options_.shards;
+  hello_.shards = shards();
   hello_.liveness.address = liveness->address;
   hello_.liveness.length = liveness->length;
   hello_.liveness.key = liveness->key;
@@ -100,8 +100,7 @@ absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
     case Reason::kAuthenticationRequired:
       return AuthenticationRequiredError(uri_);
     case Reason::kWrongShard:
-      return rdma::WrongShardError(uri_, options_.shard, options_.shards, refused->shard,
-                                   refused->shards);
+      return rdma::WrongShardError(uri_, options_.shard, shards(), refused->shard, refused->shards);
     default:
       return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
   }
@@ -133,8 +132,8 @@ absl::Status Greeting::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes 
 
 absl::Status Greeting::CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body) {
   if (header.session == 0) return BadServer("Welcome names no session");
-  if (body.shard != options_.shard || (options_.shards != 0 && body.shards != options_.shards))
-    return rdma::WrongShardError(uri_, options_.shard, options_.shards, body.shard, body.shards);
+  if (body.shard != options_.shard || (shards() != 0 && body.shards != shards()))
+    return rdma::WrongShardError(uri_, options_.shard, shards(), body.shard, body.shards);
   if (body.incarnation == 0) return BadServer("Welcome names no incarnation");
   if (!index::IsPartitionCount(body.partitions))
     return BadServer(absl::StrCat(body.partitions, " partitions"));

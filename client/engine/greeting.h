@@ -37,7 +37,7 @@ struct ConnectionOptions {
   // server that has the same.
   rdma::AuthKey::Pointer key;
   std::function<rdma::Nonce()> nonce = rdma::RandomNonce;
-  // The shard that the server must have, and the number of the cluster's shards; 0: any number. `uri`
+  // The shard that the server must have, and the number of the cluster's shards; 0: that of the first Welcome. `uri`
   // names that shard's addresses (rdma::ShardAddress).
   uint32_t shard = 0;
   uint32_t shards = 0;
@@ -60,7 +60,7 @@ struct ServerTerms {
   absl::Time asked_at;
   bool wants_hints = false;    // it evicts
   bool wants_reports = false;  // it requests reports of GETs (client_get_stats.h)
-  uint32_t shards = 1;         // of its cluster
+  uint32_t shards = 0;         // of its cluster; 0: no Welcome has come yet
   bool in_cluster = false;     // READs count only under a lease (client/read/read_lease.h)
 
   // Identifies the keys: another server with the same number has the same ones, hash seed and
@@ -100,6 +100,7 @@ class Greeting {
   absl::Status TakeRefused(rdma::Bytes frame) const;
   absl::Status CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const;
   absl::Status TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame);
+  uint32_t shards() const { return options_.shards != 0 ? options_.shards : terms_.shards; }
   absl::Status CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body);
 
   rdma::Transport& transport_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 
 namespace osprey::client {
@@ -28,6 +29,14 @@ LocationCache::~LocationCache() {
 // Returns the pages to the system; they then read as zeros, that is, empty.
 void LocationCache::Clear() {
   if (on() && madvise(sets_, bytes(), MADV_DONTNEED) != 0) std::memset(sets_, 0, bytes());
+}
+
+void LocationCache::Shrink(uint64_t bytes_max) {
+  if (bytes_max >= bytes()) return;
+  Clear();
+  const uint64_t kept = bytes_max < kSetBytes ? 0 : std::bit_floor(bytes_max);
+  munmap(reinterpret_cast<std::byte*>(sets_) + kept, bytes() - kept);
+  set_count_ = kept / kSetBytes;
 }
 
 void LocationCache::MoveToFront(Set& set, uint64_t* entry) {

@@ -79,6 +79,8 @@ class LocationCache {
   void Forget(Place place) { Wrote(place, 0); }
   // Another server: clears the cache.
   void Clear();
+  // Clears it, and returns memory above `bytes_max`. REQUIRES: no lookup holds Sets.
+  void Shrink(uint64_t bytes_max);
 
   uint64_t bytes() const { return set_count_ * kSetBytes; }
 

@@ -6,7 +6,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "client/common/errors.h"
+#include "rdma/wire/wire.h"
 
 namespace osprey::client {
 
@@ -19,8 +21,11 @@ constexpr int kPauseDoublingsMax = 6;
 // A pause after READs that no lease covers. Usually there is none then, and the scan waits for it.
 constexpr absl::Duration kUncoveredPause = absl::Milliseconds(5);
 
-// dataset (16 hexadecimal digits), partition (2), position (7), depth (2), home (2), and from_hash
+// "s" and the shard (2 hexadecimal digits), but not for shard 0; then, but not at the shard's
+// beginning: dataset (16 hexadecimal digits), partition (2), position (7), depth (2), home (2), and from_hash
 // (16), at which the home is divided
+constexpr size_t kShardDigits = 2;
+static_assert(rdma::kShardsMax <= 1 << 4 * kShardDigits);
 constexpr size_t kDatasetDigits = 16;
 constexpr size_t kPartitionDigits = 2;
 static_assert(index::kPartitionsMax <= 1 << 4 * kPartitionDigits);
@@ -38,8 +43,10 @@ absl::Status BadCursor() {
 
 std::string ScanPlace::Text() const {
   if (at_end()) return "";
-  std::string text = absl::StrFormat("%016x%02x%07x%02x%02x", dataset, partition, cursor.position,
-                                     cursor.depth, cursor.home);
+  std::string text = shard == 0 ? "" : absl::StrFormat("s%02x", shard);
+  if (dataset == 0) return text;
+  absl::StrAppendFormat(&text, "%016x%02x%07x%02x%02x", dataset, partition, cursor.position,
+                        cursor.depth, cursor.home);
   if (cursor.from_hash != 0) absl::StrAppendFormat(&text, "%016x", cursor.from_hash);
   return text;
 }
@@ -55,6 +62,10 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
     text.remove_prefix(digits);
     return true;
   };
+  if (absl::ConsumePrefix(&text, "s")) {
+    if (!take(kShardDigits, place.shard) || place.shard >= rdma::kShardsMax) return BadCursor();
+    if (text.empty() && place.Text() == whole) return place;
+  }
   if (!take(kDatasetDigits, place.dataset) || !take(kPartitionDigits, place.partition) ||
       !take(kPositionDigits, place.cursor.position) || !take(kDepthDigits, depth) ||
       !take(kHomeDigits, home) || (!text.empty() && !take(kHashDigits, place.cursor.from_hash)) ||

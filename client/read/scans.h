@@ -48,12 +48,13 @@
 namespace osprey::client {
 
 // The place where a scan continues: the contents of ScanPage's opaque string. A scan visits the
-// partitions in order, and a key's place among them depends on its hash alone. So the place is valid
+// shards in order, and in each the partitions in order, and a key's place among them depends on its hash alone. So the place is valid
 // for each server with this dataset (ServerTerms). `dataset` 0: at the beginning.
 struct ScanPlace {
   uint64_t dataset = 0;
   uint32_t partition = 0;
   index::ScanCursor cursor;
+  uint32_t shard = 0;  // which the caller of Scans leaves and enters
 
   bool at_end() const { return cursor.at_end(); }  // of the last partition
   std::string Text() const;                        // "" at the end
