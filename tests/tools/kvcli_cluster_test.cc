@@ -238,11 +238,70 @@ TEST_F(KvcliClusterTest, MistakesAreUsageErrors) {
   ExpectFailure(Create({"--ttl=1"}), 2, "--ttl is not for this command");
   for (const char* flag : {"--memory=64MiB", "--replicas=3", "--min-in-sync=2"})
     ExpectFailure(RunKvcli({"cluster", "status", uri_, flag}), 2, "are of cluster create");
-  ExpectFailure(RunKvcli({"cluster", "status"}), 2, "cluster create|status ETCD_URI");
+  ExpectFailure(RunKvcli({"cluster", "status"}), 2, "cluster create|status|accept-loss ETCD_URI");
   ExpectFailure(RunKvcli({"cluster", "adapt", uri_}), 2, "no command 'cluster adapt'");
   for (const char* uri : {"", "http://h/a", "etcd://h:2379", "etcd://h:0/a", "etcd://h/A"})
     ExpectFailure(RunKvcli({"cluster", "status", uri}), 2, "write etcd://HOST:2379");
   EXPECT_THAT(KeysBelow(keys_->Cluster()), IsEmpty());
+}
+
+TEST_F(KvcliClusterTest, ShardsAreAPowerOfTwo) {
+  for (const char* shards : {"0", "3", "128"})
+    ExpectFailure(Create({absl::StrCat("--shards=", shards)}), 2, "write a power of two up to 64");
+  ExpectFailure(Create({"--shards=64", "--memory=100MiB"}), 2, "write 128MiB to 2TiB");
+  ASSERT_EQ(Create({"--shards=8"}).exit_status, 0);
+  const Json json = StatusJson();
+  ASSERT_EQ(json["shards"].size(), 8);
+  EXPECT_EQ(json["shards"][7]["shard"], 7);
+  EXPECT_EQ(DecodeClusterRecord(KeysBelow(keys_->Cluster()).at(0).value)->shard_bytes, 8u << 20);
+}
+
+// Server a has ended, and b restarted since; nothing shows that c has ended but that it does not renew.
+TEST_F(KvcliClusterTest, AShardWhoseServersAreLostIsGivenUp) {
+  ASSERT_EQ(Create({"--shards=2"}).exit_status, 0);
+  const int64_t b = PutServer("b", 0xb1, 9);
+  const int64_t c = PutServer("c", 0xc1, 9);
+  ShardRecord record;
+  record.term = 4;
+  record.primary = "a";
+  record.in_sync = {{"a", b, 0xa1, 1}, {"b", b - 1, 0xb0, 2}, {"c", c, 0xc1, 3}};
+  Put(keys_->Shard(1), EncodeShardRecord(record));
+  const auto accept = [&](const std::string& shard, std::vector<std::string> flags = {"--yes"}) {
+    std::vector<std::string> args = {"cluster", "accept-loss", uri_, shard};
+    args.insert(args.end(), flags.begin(), flags.end());
+    return RunKvcli(args);
+  };
+  ExpectFailure(accept("1", {}), 1, "not confirmed; nothing was given up. Write --yes");
+  ExpectFailure(accept("0"), 1, "shard 0: no server has data of it");
+  ExpectFailure(accept("2"), 1, "there is no shard 2; the cluster has shards 0 to 1");
+  ExpectFailure(accept("x"), 2, "needs the number of a shard");
+  ExpectFailure(RunKvcli({"cluster", "accept-loss", uri_}), 2, "needs the number of a shard");
+  ExpectFailure(RunKvcli({"cluster", "status", uri_, "1"}), 2, "are of cluster accept-loss");
+
+  std::atomic<bool> ends = false;
+  std::thread renewals([&] {
+    for (uint64_t counter = 10; !ends; ++counter) {
+      PutServer("c", 0xc1, counter);
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+  });
+  const ProgramResult while_c_runs = accept("1");
+  ends = true;
+  renewals.join();
+  ExpectFailure(while_c_runs, 1, "shard 1: server c has its data, and runs; nothing is lost");
+  EXPECT_EQ(DecodeShardRecord(KeysBelow(keys_->Shard(1)).at(0).value)->in_sync.size(), 3u);
+
+  const ProgramResult given_up = accept("1");
+  EXPECT_EQ(given_up.exit_status, 0) << given_up.err;
+  EXPECT_EQ(given_up.out, "shard=1 given_up=yes\n");
+  const absl::StatusOr<ShardRecord> after =
+      DecodeShardRecord(KeysBelow(keys_->Shard(1)).at(0).value);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_TRUE(after->is_initial());
+  EXPECT_EQ(after->term, 4u) << "terms go on";
+  EXPECT_THAT(KeysBelow(keys_->Server("c")), IsEmpty()) << "its right has ended";
+  EXPECT_EQ(KeysBelow(keys_->Server("b")).size(), 1u) << "that key is of another life";
+  EXPECT_THAT(Status().out, HasSubstr("\nshard=1 term=4 primary= in_sync= missing=3 ended=\n"));
 }
 
 TEST_F(KvcliClusterTest, FilesThatCannotBeReadAreStatusFour) {

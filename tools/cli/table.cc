@@ -292,15 +292,17 @@ constexpr Command kCommands[] = {
      .check = CheckBackup,
      .run = RunBackup},
     {.name = "cluster",
-     .arguments = "create|status ETCD_URI",
-     .summary = "create: make a cluster, which servers with --cluster=ETCD_URI join: --memory=SIZE "
-                "--shards=N --replicas=N --min-in-sync=N; status: print its servers, and which "
-                "have all data",
+     .arguments = "create|status|accept-loss ETCD_URI [SHARD]",
+     .summary =
+         "create: make a cluster, which servers with --cluster=ETCD_URI join: --memory=SIZE "
+         "--shards=N --replicas=N --min-in-sync=N; status: print its servers, and which have all "
+         "data; "
+         "accept-loss: give up a shard whose servers are all lost, so that it begins again, empty",
      .example = "cluster create etcd://10.0.0.1:2379/shop --memory=4GiB",
      .arguments_min = 2,
-     .arguments_max = 2,
+     .arguments_max = 3,
      .needs_server = false,
-     .flags = kMemory | kShards | kReplicas | kMinInSync | kCaFile | kCertificateFile |
+     .flags = kYes | kMemory | kShards | kReplicas | kMinInSync | kCaFile | kCertificateFile |
               kCertificateKeyFile | kUser | kPasswordFile,
      .check = CheckCluster,
      .run = RunCluster},

@@ -73,8 +73,8 @@ absl::StatusOr<ShardRecord> DecodeShardRecord(absl::string_view text) {
       reader.Fail(absl::StrCat("has server ", replica.server, " in in_sync twice"));
     record.in_sync.push_back(std::move(replica));
   }
-  if (record.is_initial() != record.in_sync.empty())
-    reader.Fail("has a term but no replica in sync, or a replica before its first term");
+  if (record.term == 0 && !record.in_sync.empty())
+    reader.Fail("has a replica before its first term");
   if (!record.primary.empty() && record.Find(record.primary) == nullptr)
     reader.Fail("has a primary that is not in sync");
   if (!reader.ok()) return reader.status();

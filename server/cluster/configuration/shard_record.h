@@ -48,11 +48,13 @@ struct Replica {
 };
 
 struct ShardRecord {
-  uint64_t term = 0;             // 0: initial
+  uint64_t term = 0;             // 0: there was none
   std::string primary;           // the ID of a server that in_sync names; empty: none
-  std::vector<Replica> in_sync;  // no server twice; empty only in the initial record
+  std::vector<Replica> in_sync;  // no server twice; empty only in an initial record
 
-  bool is_initial() const { return term == 0; }
+  // Any server may adopt the shard, which is empty: it has no term yet, or an operator has accepted the loss of
+  // what all terms so far had (GiveUpShard).
+  bool is_initial() const { return in_sync.empty(); }
   // The member of that server; nullptr: none.
   const Replica* Find(absl::string_view server) const;
   // Whether exactly this replica is a member.

@@ -53,7 +53,7 @@ void Erase(ShardRecord& record, absl::string_view server) {
 
 absl::StatusOr<ShardSwap> AdoptShard(const ShardAuthor& author, const StoredShard& seen,
                                      uint64_t highest_term) {
-  if (!seen.record.is_initial()) return Refused(seen, "it has had a primary before");
+  if (!seen.record.is_initial()) return Refused(seen, "it has replicas in sync");
   if (!IsReplica(author.self)) return Refused(seen, "the author lacks a part of its name");
   ShardSwap swap = SwapOf(author, seen);
   if (absl::Status begun = BeginTerm(seen, highest_term, swap.next); !begun.ok()) return begun;
@@ -134,6 +134,16 @@ absl::StatusOr<ShardSwap> ResumePlace(const ShardAuthor& author, const StoredSha
   ShardSwap swap = SwapOf(author, seen);
   std::replace(swap.next.in_sync.begin(), swap.next.in_sync.end(), before, self);
   if (swap.next.primary == self.server) swap.next.primary.clear();
+  return swap;
+}
+
+absl::StatusOr<ShardSwap> GiveUpShard(const StoredShard& seen) {
+  if (seen.record.is_initial()) return Refused(seen, "no server has data of it");
+  ShardSwap swap;
+  swap.shard = seen.shard;
+  swap.mod_revision = seen.mod_revision;
+  // Terms go on. *Else* what earlier ones have sent counts in the new ones.
+  swap.next.term = seen.record.term;
   return swap;
 }
 

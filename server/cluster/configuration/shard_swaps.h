@@ -90,6 +90,10 @@ absl::StatusOr<ShardSwap> HandOver(const ShardAuthor& author, const StoredShard&
 absl::StatusOr<ShardSwap> ResumePlace(const ShardAuthor& author, const StoredShard& seen,
                                       const Replica& before);
 
+// An operator accepts the loss of all that the shard has: the next server adopts it, empty. It has no author. The
+// caller adds conditions by which the right of each member's server has ended.
+absl::StatusOr<ShardSwap> GiveUpShard(const StoredShard& seen);
+
 // Never fails.
 ShardSwap RenewRecord(const ShardAuthor& author, const StoredShard& seen);
 

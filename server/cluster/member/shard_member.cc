@@ -98,7 +98,7 @@ absl::Status ShardMember::TakeAnswer(const TransactionResult& result, size_t pla
 void ShardMember::TakeRecord(absl::Time now) {
   const ShardRecord& record = tracker_.shard().record;
   highest_term_ = std::max(highest_term_, record.term);
-  if (record.is_initial()) return;
+  if (record.is_initial()) return TakeInitialRecord(record);
   const ShardPlaces places = PlacesOf(record);
   const bool stays_primary = places.term == replica_.term() && places.primary == replica_.self();
   const bool ends_primary = replica_.role() == ShardReplica::Role::kPrimary &&
@@ -121,6 +121,14 @@ void ShardMember::TakeRecord(absl::Time now) {
     term_since_ = now;
   }
   Count(now);
+}
+
+// What this server has of earlier terms was given up by an operator.
+void ShardMember::TakeInitialRecord(const ShardRecord& record) {
+  const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
+  if (record.term == 0 || !(has_replica || before_.has_value() || asks_)) return;
+  if (replica_.role() == ShardReplica::Role::kPrimary) EndPrimary();
+  LeaveShard();
 }
 
 // Others read the record at intervals. One that has handed over need not have them wait for that.

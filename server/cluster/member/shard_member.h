@@ -145,6 +145,7 @@ class ShardMember {
 
   ShardAuthor Author() const;
   void TakeRecord(absl::Time now);
+  void TakeInitialRecord(const ShardRecord& record);
   void Count(absl::Time now);
   void EndPrimary();
   void TellOfTerm(const ShardPlaces& places);

@@ -1,14 +1,16 @@
-// `kvcli cluster create` and `kvcli cluster status`: of etcd, without a server.
+// `kvcli cluster create`, `status` and `accept-loss`: of etcd, without a server.
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/cluster_record.h"
@@ -16,6 +18,7 @@
 #include "server/cluster/etcd/etcd_flags.h"
 #include "tools/cli/commands/cluster_output.h"
 #include "tools/cli/commands/run.h"
+#include "tools/cluster/accept_loss.h"
 #include "tools/cluster/cluster_status.h"
 #include "tools/common/size_flag.h"
 
@@ -24,6 +27,7 @@ namespace {
 
 constexpr char kCreate[] = "create";
 constexpr char kStatus[] = "status";
+constexpr char kAcceptLoss[] = "accept-loss";
 constexpr uint32_t kReplicasDefault = 3;
 constexpr uint32_t kShardsDefault = 1;
 constexpr uint64_t kPageBytes = 4096;
@@ -161,15 +165,89 @@ ExitStatus RunStatus(CommandContext& context, const std::string& what, EtcdClien
   return status->errors.empty() ? ExitStatus::kDone : ExitStatus::kFailed;
 }
 
+// The number of a shard, or an error.
+absl::StatusOr<uint64_t> ShardIn(Arguments arguments) {
+  uint64_t shard = 0;
+  if (arguments.size() == 3 && absl::SimpleAtoi(arguments[2], &shard)) return shard;
+  return absl::InvalidArgumentError(
+      "cluster accept-loss needs the number of a shard; write: kvcli cluster accept-loss ETCD_URI "
+      "SHARD");
+}
+
+// Asks on the terminal, because what is given up does not come back.
+bool Confirmed(CommandContext& context, const ShardRecord& record, uint64_t shard) {
+  if (context.options.yes) return true;
+  if (!context.may_ask) return false;
+  std::string servers;
+  for (const Replica& member : record.in_sync) absl::StrAppend(&servers, " ", member.server);
+  context.out->Ask(absl::StrCat("shard ", shard, " was on these servers:", servers,
+                                ". If one of their processes can go on, the data comes back. Give "
+                                "the data up? Type yes: "));
+  std::string answer;
+  std::getline(std::cin, answer);
+  std::cin.clear();  // Ctrl-D means no, too
+  return answer == "yes";
+}
+
+ExitStatus RunAcceptLoss(CommandContext& context, const std::string& what, EtcdClient& etcd,
+                         uint64_t shard) {
+  const EtcdUri& uri = etcd.options().uri;
+  const absl::StatusOr<ClusterStatus> status =
+      ReadClusterStatus(etcd, uri, context.timeout, EndedRightWait());
+  if (!status.ok()) return FailAtEtcd(context, what, status.status());
+  const absl::StatusOr<Transaction> transaction =
+      AcceptLoss(ClusterKeys(uri.KeyPrefix()), *status, shard);
+  if (!transaction.ok()) {
+    context.out->Error(what, transaction.status(), "");
+    return ExitStatus::kNo;
+  }
+  if (!Confirmed(context, status->shards[shard]->record, shard)) {
+    context.out->Error(
+        what,
+        absl::FailedPreconditionError("not confirmed; nothing was given up. Write --yes to do so"),
+        "");
+    return ExitStatus::kNo;
+  }
+  const TransactionResult result = etcd.Execute(*transaction, context.timeout);
+  switch (result.outcome) {
+    case TransactionOutcome::kApplied:
+      context.out->Result(
+          absl::StrCat("gave up the data of shard ", shard, "; the next server begins it, empty"),
+          absl::StrCat("shard=", shard, " given_up=yes"),
+          nlohmann::json{{"shard", shard}, {"given_up", true}});
+      return ExitStatus::kDone;
+    case TransactionOutcome::kRefused:
+      context.out->Error(
+          what, absl::AbortedError("the cluster has changed meanwhile; see kvcli cluster status"),
+          "");
+      return ExitStatus::kNo;
+    case TransactionOutcome::kNotApplied:
+      return FailAtEtcd(context, what, result.status);
+    case TransactionOutcome::kUnknown:
+      break;
+  }
+  return FailAtEtcd(
+      context, what,
+      absl::UnknownError(absl::StrCat("perhaps it was given up: ", result.status.message(),
+                                      "; kvcli cluster status shows whether it was")));
+}
+
 }  // namespace
 
 absl::Status CheckCluster(Arguments arguments, const CommandOptions& options) {
   const bool is_create = arguments[0] == kCreate;
-  if (!is_create && arguments[0] != kStatus) {
+  const bool is_loss = arguments[0] == kAcceptLoss;
+  if (!is_create && !is_loss && arguments[0] != kStatus) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no command 'cluster ", arguments[0],
-                     "'; it is: kvcli cluster create ETCD_URI --memory=SIZE, or cluster status "
-                     "ETCD_URI"));
+                     "'; it is: kvcli cluster create ETCD_URI --memory=SIZE, cluster status "
+                     "ETCD_URI, or cluster accept-loss ETCD_URI SHARD"));
+  }
+  if (is_loss) {
+    if (absl::Status shard = ShardIn(arguments).status(); !shard.ok()) return shard;
+  } else if (arguments.size() > 2 || options.yes) {
+    return absl::InvalidArgumentError(
+        "a shard's number and --yes are of cluster accept-loss; leave them out");
   }
   if (is_create) {
     if (absl::Status record = RecordOf(options).status(); !record.ok()) return record;
@@ -190,8 +268,9 @@ ExitStatus RunCluster(CommandContext& context, Arguments arguments) {
     context.out->Error(what, etcd.status(), "");
     return ExitStatus::kFailed;
   }
-  return arguments[0] == kCreate ? RunCreate(context, what, **etcd)
-                                 : RunStatus(context, what, **etcd);
+  if (arguments[0] == kCreate) return RunCreate(context, what, **etcd);
+  if (arguments[0] == kStatus) return RunStatus(context, what, **etcd);
+  return RunAcceptLoss(context, what, **etcd, *ShardIn(arguments));
 }
 
 }  // namespace osprey

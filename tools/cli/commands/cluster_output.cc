@@ -60,7 +60,10 @@ std::string ShardForPeople(const ClusterStatus& status, uint32_t shard) {
   std::string text = absl::StrCat("  shard ", shard, ": ");
   if (!status.shards[shard].has_value()) return text + "it has no readable record";
   const ShardRecord& record = status.shards[shard]->record;
-  if (record.is_initial()) return text + "no server has begun it; start the servers";
+  if (record.is_initial()) {
+    return text + (record.term == 0 ? "no server has begun it; start the servers"
+                                    : "its data was given up; the next server begins it, empty");
+  }
   absl::StrAppend(&text, "term ", record.term, ", ",
                   record.primary.empty() ? "no primary" : "primary " + record.primary, ", in sync ",
                   Names(record.in_sync, " "));

@@ -168,7 +168,7 @@ TEST(ShardRecordTest, NamesWhatIsWrong) {
       {R"("primary":"a")", R"("primary":"c")", "primary"},
       {R"("primary":"a")", R"("primary":1)", "primary"},
       {R"(,"primary":"a")", "", "no primary"},
-      {R"("term":4)", R"("term":0)", "term"},
+      {R"("term":4)", R"("term":0)", "before its first term"},
       {R"("term":4)", R"("term":9007199254740993)", "term"},
       {R"("term":4)", R"("term":"4")", "term"},
       {R"("server":"b")", R"("server":"a")", "twice"},
@@ -191,11 +191,19 @@ TEST(ShardRecordTest, NamesWhatIsWrong) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(one[2])) << text;
   }
   for (const std::string& text :
-       {std::string(), std::string("null"), std::string(100000, '['), std::string("\0", 1),
-        std::string(R"({"format":1,"in_sync":[],"primary":"","term":1})")})
+       {std::string(), std::string("null"), std::string(100000, '['), std::string("\0", 1)})
     EXPECT_EQ(DecodeShardRecord(text).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(DecodeShardRecord(R"({"format":2})").status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ShardRecordTest, AShardThatWasGivenUpKeepsItsTerm) {
+  ShardRecord record = Shard();
+  EXPECT_FALSE(record.is_initial());
+  record.primary.clear();
+  record.in_sync.clear();
+  EXPECT_TRUE(record.is_initial());
+  EXPECT_EQ(*DecodeShardRecord(EncodeShardRecord(record)), record);
 }
 
 TEST(ShardRecordTest, ANameIsNoReplica) {

@@ -92,7 +92,20 @@ TEST_F(SwapsTest, AnInitialShardIsAdoptedOnce) {
   MustApply(AdoptShard(Author("a"), Seen(), 0));
   EXPECT_EQ(Seen().record, (ShardRecord{1, "a", {replicas_["a"]}}));
   EXPECT_EQ(Send(by_b), TransactionOutcome::kRefused);
-  MustBeRefused(AdoptShard(Author("b"), Seen(), 0), "before");
+  MustBeRefused(AdoptShard(Author("b"), Seen(), 0), "it has replicas in sync");
+}
+
+TEST_F(SwapsTest, AShardThatWasGivenUpIsAdoptedInALaterTerm) {
+  MustBeRefused(GiveUpShard(Seen()), "no server has data of it");
+  MakeThree();
+  const StoredShard before = Seen();
+  const auto late = DropMember(Author("a"), before, "c", 2);
+  MustApply(GiveUpShard(before));
+  EXPECT_EQ(Seen().record, (ShardRecord{before.record.term, "", {}}));
+  EXPECT_EQ(Send(late), TransactionOutcome::kRefused);
+  MustBeRefused(GiveUpShard(Seen()), "no server has data of it");
+  MustApply(AdoptShard(Author("b"), Seen(), 0));
+  EXPECT_EQ(Seen().record, (ShardRecord{before.record.term + 1, "b", {replicas_["b"]}}));
 }
 
 TEST_F(SwapsTest, AReplicaWithoutAllOfItsNameAdoptsNoShard) {

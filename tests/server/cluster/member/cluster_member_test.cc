@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/cluster/configuration/cluster_record.h"
+#include "server/cluster/configuration/shard_swaps.h"
 #include "server/cluster/replication/replication_messages.h"
 #include "server/cluster/right/server_record.h"
 #include "tests/server/cluster/member/member_world.h"
@@ -42,6 +44,7 @@ class ClusterMemberTest : public testing::Test {
     };
     RegisterTable tables[kShardsTested];
     std::deque<Message> sent;
+    std::set<uint64_t> linked;  // incarnations
     bool loses_copies = false;
     std::unique_ptr<ClusterMember> member;  // null: it has ended
   };
@@ -111,7 +114,8 @@ class ClusterMemberTest : public testing::Test {
         Renew(at);
         Call(at);
         for (const Node& other : nodes_) {
-          if (other.member != nullptr && &other != &nodes_[at])
+          if (other.member != nullptr && &other != &nodes_[at] &&
+              nodes_[at].linked.insert(other.member->incarnation()).second)
             At(at).LinkUp(other.member->incarnation());
         }
         At(at).Pump(now_);
@@ -128,6 +132,7 @@ class ClusterMemberTest : public testing::Test {
   void End(int number) {
     const uint64_t incarnation = At(number).incarnation();
     nodes_[number].member.reset();
+    nodes_[number].linked.clear();
     for (Node& node : nodes_) {
       if (node.member != nullptr) node.member->LinkDown(incarnation);
     }
@@ -306,6 +311,29 @@ TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {
   RunFor(absl::Seconds(10));
   EXPECT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
   EXPECT_TRUE(At(0).MayDecide(0, now_));
+}
+
+// An operator has given up the shard. A server that still has a copy of it loses that, and the next one begins it.
+TEST_F(ClusterMemberTest, AShardThatWasGivenUpBeginsEmpty) {
+  for (int at = 0; at < 3; ++at) Begin(at);
+  ASSERT_TRUE(RunUntil([&] { return ShardAt(0).record().record.in_sync.size() == 3; }));
+  ASSERT_TRUE(ShardAt(0).may_decide());
+  const uint64_t lsn = ShardAt(0).Decide(BodyOf({7}), 1);
+  ASSERT_TRUE(RunUntil([&] {
+    return ShardAt(1).replica().log().last() == lsn && ShardAt(2).replica().log().last() == lsn;
+  }));
+  RunFor(absl::Seconds(1));  // all have read the record
+  const StoredShard before = ShardAt(1).record();
+  Transaction transaction = SwapTransaction(keys_, {*GiveUpShard(before)});
+  ASSERT_EQ(store_.Execute(transaction).outcome, TransactionOutcome::kApplied);
+  ASSERT_TRUE(RunUntil([&] {
+    const ShardRecord& record = ShardAt(2).record().record;
+    return record.term > before.record.term && record.in_sync.size() == 3;
+  }));
+  for (int at = 0; at < 3; ++at) {
+    EXPECT_LT(ShardAt(at).replica().log().last(), lsn) << at;
+    EXPECT_TRUE(nodes_[at].tables[0].Writes().empty()) << at;
+  }
 }
 
 class BalanceTest : public ClusterMemberTest {
