@@ -98,7 +98,7 @@ TEST(KvcliLineTest, WordsAndDirectoriesOfLogAndBackupAreCompleted) {
     EXPECT_THAT(Complete(absl::StrCat(before, directory, "/d")), ElementsAre(directory + "/data/"));
   }
   EXPECT_THAT(Complete("get d"), IsEmpty());
-  EXPECT_THAT(Complete("cluster "), ElementsAre("create", "status"));
+  EXPECT_THAT(Complete("cluster "), ElementsAre("accept-loss", "create", "status"));
   EXPECT_THAT(Complete("cluster create "), IsEmpty());
 }
 
