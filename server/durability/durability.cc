@@ -27,6 +27,9 @@ constexpr uint64_t kVersionsAhead = uint64_t{1} << 20;
 // A writer that waits for a late sync looks again after this.
 constexpr std::chrono::microseconds kLagStep{100};
 
+// A sync takes a millisecond more when it writes these zeros as well: with short records one of thousands.
+constexpr uint64_t kZerosBytes = 1 << 20;
+
 }  // namespace
 
 // --- Start -----------------------------------------------------------------
@@ -142,6 +145,8 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   wal::LogOptions options;
   options.segment_bytes = options_.segment_bytes;
   options.queue_bytes_max = options_.log_memory;
+  // Only there does a write wait for a sync.
+  if (options_.mode == DurabilityMode::kSync) options.zeros_bytes = kZerosBytes;
   options.space_is_low = [this] { RefuseWrites(true); };
   absl::StatusOr<std::unique_ptr<wal::Log>> log =
       wal::StartLog(*directory_, end, std::move(options));

@@ -108,6 +108,7 @@ class KeyCollector final : public wal::ReplayVisitor {
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
   }
+  bool WantsPiecesVerified() const override { return false; }
   // Notes the changes that Add has gathered. Also after the last group.
   void NoteGathered() {
     for (const Change& change : changes_) log_.keys.PrefetchLast(change.digest);
@@ -322,7 +323,7 @@ class EntryApplier final : public wal::ReplayVisitor {
  public:
   EntryApplier(const wal::DataDirectory& directory, const LogContent& log, const Lengths& lengths,
                Restorer& restorer, SessionImages& images)
-      : directory_(directory), log_(log), lengths_(lengths), restorer_(restorer), images_(images) {}
+      : values_(directory), log_(log), lengths_(lengths), restorer_(restorer), images_(images) {}
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
@@ -347,6 +348,7 @@ class EntryApplier final : public wal::ReplayVisitor {
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
   }
+  bool WantsPiecesVerified() const override { return false; }
 
  private:
   static uint64_t LengthOf(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
@@ -357,14 +359,14 @@ class EntryApplier final : public wal::ReplayVisitor {
   absl::Status Put(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces,
                    Restorer::Item& item) {
     if (pieces.empty()) return restorer_.Put(item);
-    const absl::StatusOr<std::string> value = wal::ReadValue(directory_, entry, pieces);
+    const absl::StatusOr<wal::Bytes> value = values_.Read(entry, pieces);
     if (!value.ok()) return value.status();
     restorer_.NoteRead(value->size());
-    item.value = wal::BytesOfText(*value);
+    item.value = *value;
     return restorer_.Put(item);
   }
 
-  const wal::DataDirectory& directory_;
+  wal::ValueReader values_;
   const LogContent& log_;
   const Lengths lengths_;
   Restorer& restorer_;

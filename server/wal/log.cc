@@ -82,6 +82,7 @@ Log::Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> 
       options_(std::move(options)),
       queue_(options_.segment_bytes, options_.queue_bytes_max, last_record + 1, current.end),
       spare_(options_.spare_bytes),
+      zeros_(directory.files().OverwritesInPlace() ? options_.zeros_bytes : 0),
       appended_(last_record),
       time_mark_(directory.current().header.time_mark),
       version_ceiling_(directory.current().header.version_ceiling),
@@ -192,7 +193,8 @@ absl::Status Log::Write() {
 
 absl::Status Log::WriteChunk(LogChunk& chunk) {
   // Only this thread changes current_, so it reads it without state_mutex_.
-  uint64_t offset = current_.end;
+  const uint64_t begin = current_.end;
+  uint64_t offset = begin;
   uint64_t checksum = current_.checksum;
   const uint64_t synced_to = synced();
   const uint64_t time_mark = time_mark_.load();
@@ -215,14 +217,21 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
   const absl::Status status = current_.file->Write(current_.end, PiecesOf(chunk));
   if (!status.ok() && !IsMutant(Mutant::kWriteErrorForgotten)) return status;
   spare_.GiveBackPart(*current_.file, offset);
-  const std::lock_guard<std::mutex> lock(state_mutex_);
-  stats_.written_bytes += offset - current_.end;
-  if (stats_.oldest_unsynced == steady_clock::time_point::max())
-    stats_.oldest_unsynced = steady_clock::now();
-  current_.end = offset;
-  current_.checksum = checksum;
-  written_.store(header.number, std::memory_order_release);
-  return absl::OkStatus();
+  LogStats stats;
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    stats_.written_bytes += offset - current_.end;
+    if (stats_.oldest_unsynced == steady_clock::time_point::max())
+      stats_.oldest_unsynced = steady_clock::now();
+    current_.end = offset;
+    current_.checksum = checksum;
+    written_.store(header.number, std::memory_order_release);
+    stats = stats_;
+  }
+  // The next sync writes both. Without the reservation, zeros could fill the disk.
+  const uint64_t records = IsMutant(Mutant::kZerosOverRecords) ? begin : offset;
+  return zeros_.KeepBehind(*current_.file, records, std::min(spare_.end(), options_.segment_bytes),
+                           stats.written_bytes, stats.syncs);
 }
 
 // A segment whose header is not synced is the newest: at most one change of segments is pending.
@@ -256,6 +265,7 @@ absl::Status Log::BeginSegment() {
   next.info = {header.number, header.life, header.first_record};
   next.checksum = current_.checksum;
   spare_.Restart();
+  zeros_.Restart();
   const std::lock_guard<std::mutex> lock(state_mutex_);
   old_ = std::exchange(current_, std::move(next));
   return absl::OkStatus();
@@ -335,8 +345,14 @@ absl::Status Log::End(uint64_t time) {
   if (!number.ok()) return number.status();
   absl::Status status = Write();
   if (status.ok()) status = Sync();
-  if (status.ok()) (void)current_.file->ReleaseReserve();
-  return status;
+  if (!status.ok()) return status;
+  (void)current_.file->ReleaseReserve();
+  // A start that knows what is synced reads less. It gets on without.
+  Current current = directory_.current();
+  current.header.synced_to = synced();
+  RaiseCurrentMarks(current.header);
+  (void)directory_.ReplaceCurrent(std::move(current));
+  return absl::OkStatus();
 }
 
 LogPosition Log::PositionOf(uint64_t redo_record) const {

@@ -42,6 +42,7 @@
 #include "server/wal/log_queue.h"
 #include "server/wal/replay.h"
 #include "server/wal/spare_space.h"
+#include "server/wal/zeros_ahead.h"
 
 namespace osprey::server::wal {
 
@@ -53,6 +54,9 @@ struct LogOptions {
   // Disk space that is reserved behind the newest record, if the file system can (SpareSpace). A mark
   // takes 64 B of it, so at one a second they go on for more than a day.
   uint64_t spare_bytes = 16 << 20;
+  // Zeros that are written ahead of the records (ZerosAhead), where that space is reserved and the file
+  // system writes in place. 0: none.
+  uint64_t zeros_bytes = 0;
   // Called after synced() rose, or the log failed, on the thread that called Sync or Write. It
   // calls neither of the two.
   std::function<void()> progressed;
@@ -162,6 +166,7 @@ class Log {
 
   LogQueue queue_;
   SpareSpace spare_;  // changed under write_mutex_
+  ZerosAhead zeros_;  // used under write_mutex_
   std::atomic<uint64_t> appended_;
   std::atomic<uint64_t> checkpoint_bytes_{0};
   std::mutex reserve_mutex_;  // held while reserved_bytes_ rises

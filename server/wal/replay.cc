@@ -107,7 +107,7 @@ class Replayer {
         return absl::OkStatus();
       }
       LogRecord record;
-      wrong = reader.ReadRecord(place.offset, record);
+      wrong = reader.ReadRecord(place.offset, record, visitor_.WantsPiecesVerified() ? 0 : known_);
       if (!wrong.ok()) return wrong.status();
       if (wrong->empty()) *wrong = CheckOrder(record, index);
       const bool is_close = wrong->empty() && IsClose(record);
@@ -281,27 +281,36 @@ absl::StatusOr<LogEnd> Replay(const DataDirectory& directory, ReplayVisitor& vis
   return Replayer(directory, visitor).Run();
 }
 
-absl::StatusOr<std::string> ReadValue(const DataDirectory& directory, const Entry& entry,
-                                      absl::Span<const PiecePlace> pieces) {
-  std::string value;
-  value.reserve(entry.value_length);
-  RecordReader reader(directory.files(), directory.ids());
+absl::StatusOr<Bytes> ValueReader::Read(const Entry& entry, absl::Span<const PiecePlace> pieces) {
+  if (value_.capacity() > kKeptBytesMax) value_ = std::string();
+  value_.clear();
+  if (pieces.size() > 1) value_.reserve(entry.value_length);
+  Bytes value;
   LogRecord record;
   for (const PiecePlace& piece : pieces) {
-    absl::Status status = reader.Read(piece.place, record);
+    absl::Status status = reader_.Read(piece.place, record);
     if (!status.ok()) return status;
     if (record.body.size() != piece.length) {
-      return DamageError(directory.files(), SegmentName(piece.place.segment), piece.place.offset,
+      return DamageError(files_, SegmentName(piece.place.segment), piece.place.offset,
                          "the piece has another length");
     }
-    absl::StrAppend(&value, TextOf(record.body));
+    value = record.body;
+    if (pieces.size() > 1) absl::StrAppend(&value_, TextOf(record.body));
   }
-  if (value.size() != entry.value_length ||
-      Checksum(BytesOfText(value), 0) != entry.value_checksum) {
-    return DamageError(directory.files(), SegmentName(record.place.segment), 0,
+  if (pieces.size() > 1) value = BytesOfText(value_);
+  if (value.size() != entry.value_length || Checksum(value, 0) != entry.value_checksum) {
+    return DamageError(files_, SegmentName(record.place.segment), 0,
                        "the pieces of a value do not have its checksum");
   }
   return value;
+}
+
+absl::StatusOr<std::string> ReadValue(const DataDirectory& directory, const Entry& entry,
+                                      absl::Span<const PiecePlace> pieces) {
+  ValueReader reader(directory);
+  const absl::StatusOr<Bytes> value = reader.Read(entry, pieces);
+  if (!value.ok()) return value.status();
+  return std::string(TextOf(*value));
 }
 
 }  // namespace osprey::server::wal

@@ -59,6 +59,10 @@ class ReplayVisitor {
   // is its result.
   virtual absl::Status OnGroup(const LogRecord& record, const Group& group,
                                const std::vector<std::vector<PiecePlace>>& pieces) = 0;
+  // False: the visitor reads the values that it needs by ReadValue, which verifies their pieces. So the
+  // replay need not read pieces that were known to be synced: any damage to them is an error there, or of a
+  // value that does not count.
+  virtual bool WantsPiecesVerified() const { return true; }
 };
 
 // How the log ended.
@@ -89,6 +93,25 @@ absl::StatusOr<LogEnd> Replay(const DataDirectory& directory, ReplayVisitor& vis
 // Replay.
 absl::StatusOr<std::string> ReadValue(const DataDirectory& directory, const Entry& entry,
                                       absl::Span<const PiecePlace> pieces);
+
+// Likewise, of many values. Thread rule: one thread.
+class ValueReader {
+ public:
+  // `directory` outlives it.
+  explicit ValueReader(const DataDirectory& directory)
+      : files_(directory.files()), reader_(directory.files(), directory.ids()) {}
+
+  // Valid until the next call.
+  absl::StatusOr<Bytes> Read(const Entry& entry, absl::Span<const PiecePlace> pieces);
+
+ private:
+  // More memory than that is not kept for the next value.
+  static constexpr size_t kKeptBytesMax = 64 << 20;
+
+  FileSystem& files_;
+  RecordReader reader_;
+  std::string value_;  // of several pieces
+};
 
 }  // namespace osprey::server::wal
 

@@ -26,7 +26,8 @@ uint64_t SegmentReader::SeedAt(uint64_t offset) const {
   return SeedOf(header_.life, number_, offset);
 }
 
-absl::StatusOr<std::string> SegmentReader::ReadRecord(uint64_t offset, LogRecord& record) {
+absl::StatusOr<std::string> SegmentReader::ReadRecord(uint64_t offset, LogRecord& record,
+                                                      uint64_t skipped_to) {
   record.place = {number_, offset};
   absl::StatusOr<Bytes> bytes = reader_.Read(offset, sizeof(RecordHeader));
   if (!bytes.ok()) return bytes.status();
@@ -36,6 +37,11 @@ absl::StatusOr<std::string> SegmentReader::ReadRecord(uint64_t offset, LogRecord
   const uint64_t seed = SeedAt(offset);
   std::string wrong = record.header.Validate(seed);
   if (!wrong.empty()) return wrong;
+  record.body = {};
+  if (record.header.kind == static_cast<uint8_t>(RecordKind::kPiece) &&
+      record.header.number <= skipped_to) {
+    return std::string();
+  }
   bytes = reader_.Read(offset, record.header.bytes());
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() < record.header.bytes()) return std::string("the record is cut off");
@@ -47,16 +53,34 @@ absl::StatusOr<std::string> SegmentReader::ReadRecord(uint64_t offset, LogRecord
   return std::string();
 }
 
-absl::StatusOr<uint64_t> SegmentReader::HighestSyncedTo(uint64_t offset) {
-  uint64_t highest = 0;
+absl::Status SegmentReader::ForEachHeader(
+    uint64_t offset, absl::FunctionRef<void(const RecordHeader&, uint64_t)> take) {
   for (;; offset += kRecordAlignment) {
     const absl::StatusOr<Bytes> bytes = reader_.Read(offset, sizeof(RecordHeader));
     if (!bytes.ok()) return bytes.status();
-    if (bytes->size() < sizeof(RecordHeader)) return highest;
+    if (bytes->size() < sizeof(RecordHeader)) return absl::OkStatus();
     RecordHeader header;
     std::memcpy(&header, bytes->data(), sizeof(header));
-    if (header.Validate(SeedAt(offset)).empty()) highest = std::max(highest, header.synced_to);
+    if (header.Validate(SeedAt(offset)).empty()) take(header, offset);
   }
+}
+
+absl::StatusOr<uint64_t> SegmentReader::HighestSyncedTo(uint64_t offset) {
+  uint64_t highest = 0;
+  const absl::Status status =
+      ForEachHeader(offset, [&highest](const RecordHeader& header, uint64_t) {
+        highest = std::max(highest, header.synced_to);
+      });
+  if (!status.ok()) return status;
+  return highest;
+}
+
+absl::StatusOr<uint64_t> SegmentReader::EndOfRecords() {
+  uint64_t end = kSegmentHeaderBytes;
+  const absl::Status status = ForEachHeader(
+      end, [&end](const RecordHeader& header, uint64_t at) { end = at + header.bytes(); });
+  if (!status.ok()) return status;
+  return end;
 }
 
 absl::Status RecordReader::Read(const Place& place, LogRecord& record) {

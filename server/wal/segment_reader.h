@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -31,7 +32,7 @@ struct Place {
 struct LogRecord {
   RecordHeader header;
   Place place;
-  Bytes body;  // valid until the reader's next call
+  Bytes body;  // valid until the reader's next call; empty: of a piece that is not read
 };
 
 class SegmentReader {
@@ -45,18 +46,26 @@ class SegmentReader {
   absl::StatusOr<std::string> ReadHeader(absl::Span<const DirectoryId> writers);
   const SegmentHeader& header() const { return header_; }
 
-  // Why there is no valid record at the offset; empty if there is one. REQUIRES: a valid header.
-  absl::StatusOr<std::string> ReadRecord(uint64_t offset, LogRecord& record);
+  // Why there is no valid record at the offset; empty if there is one. Neither reads nor verifies the
+  // bodies of pieces up to the record `skipped_to`. REQUIRES: a valid header.
+  absl::StatusOr<std::string> ReadRecord(uint64_t offset, LogRecord& record,
+                                         uint64_t skipped_to = 0);
 
   // The highest synced_to of all valid record headers from the offset on; 0 if there is none. The
   // headers need not follow each other: bodies and the records before may be lost.
   absl::StatusOr<uint64_t> HighestSyncedTo(uint64_t offset);
+  // Where the record of the last valid header ends, so far as the file has it. Behind it are zeros, or
+  // bytes of other lives. REQUIRES: a valid header.
+  absl::StatusOr<uint64_t> EndOfRecords();
 
  private:
   SegmentReader(std::unique_ptr<File> file, uint64_t number)
       : reader_(std::move(file)), number_(number) {}
 
   uint64_t SeedAt(uint64_t offset) const;
+  // Calls `take` with each valid record header from the offset on, and its place.
+  absl::Status ForEachHeader(uint64_t offset,
+                             absl::FunctionRef<void(const RecordHeader&, uint64_t)> take);
 
   DirectReader reader_;
   const uint64_t number_;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "server/wal/format/format.h"
+#include "server/wal/segment_reader.h"
 
 namespace osprey::server::wal {
 namespace {
@@ -50,7 +51,7 @@ class FrozenFiles final : public FileSystem {
   // A segment is complete, but for its close record, once the next one has a name. So lengths that
   // are read behind the names cover all that a later segment relies on. If the last segment has a
   // close record by then, the next one's name is there as well.
-  absl::Status Freeze() {
+  absl::Status Freeze(absl::Span<const DirectoryId> writers) {
     for (int attempt = 0; attempt < kSnapshotAttemptsMax; ++attempt) {
       const absl::StatusOr<std::vector<uint64_t>> before = Segments();
       if (!before.ok()) return before.status();
@@ -63,8 +64,10 @@ class FrozenFiles final : public FileSystem {
       }
       const absl::StatusOr<std::vector<uint64_t>> after = Segments();
       if (!after.ok()) return after.status();
-      is_frozen_ = NewestOf(*before) == NewestOf(*after);
-      if (is_frozen_) return absl::OkStatus();
+      const uint64_t newest = NewestOf(*before);
+      is_frozen_ = newest == NewestOf(*after);
+      if (is_frozen_)
+        return bytes_.contains(newest) ? LeaveZerosOut(newest, writers) : absl::OkStatus();
     }
     return absl::UnavailableError(
         absl::StrCat(PathOf(""), " gets new segments too fast to be read; try again later"));
@@ -106,6 +109,7 @@ class FrozenFiles final : public FileSystem {
                  names->end());
     return names;
   }
+  bool OverwritesInPlace() const override { return files_.OverwritesInPlace(); }
   absl::StatusOr<uint64_t> FreeBytes() override { return files_.FreeBytes(); }
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder) override {
     return ReadOnlyError(PathOf(kLockName));
@@ -113,6 +117,18 @@ class FrozenFiles final : public FileSystem {
   std::string PathOf(const std::string& name) const override { return files_.PathOf(name); }
 
  private:
+  // Records may come where the newest segment has zeros now, within its length.
+  absl::Status LeaveZerosOut(uint64_t newest, absl::Span<const DirectoryId> writers) {
+    absl::StatusOr<std::unique_ptr<SegmentReader>> reader = SegmentReader::Open(*this, newest);
+    if (!reader.ok()) return reader.status();
+    const absl::StatusOr<std::string> wrong = (*reader)->ReadHeader(writers);
+    if (!wrong.ok()) return wrong.status();
+    if (!wrong->empty()) return absl::OkStatus();
+    const absl::StatusOr<uint64_t> end = (*reader)->EndOfRecords();
+    if (!end.ok()) return end.status();
+    bytes_[newest] = std::min(bytes_[newest], *end);
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::vector<uint64_t>> Segments() {
     const absl::StatusOr<std::vector<std::string>> names = files_.List();
     if (!names.ok()) return names.status();
@@ -140,7 +156,7 @@ absl::Status ReadSnapshot(FileSystem& files,
     const absl::StatusOr<std::unique_ptr<DataDirectory>> directory =
         DataDirectory::OpenToRead(frozen);
     if (!directory.ok()) return directory.status();
-    absl::Status status = frozen.Freeze();
+    absl::Status status = frozen.Freeze((*directory)->ids());
     if (status.ok()) status = read(**directory);
     if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) return status;
     const absl::StatusOr<std::unique_ptr<DataDirectory>> now = DataDirectory::OpenToRead(files);

@@ -4,8 +4,9 @@
 //     …ReadCheckpoint(directory, …), Replay(directory, …)
 //   });
 //
-// CURRENT is read first, then the names of the segments, then their lengths. What is appended later
-// does not count: a reader that met it could take a record that it passed too early for damage.
+// CURRENT is read first, then the names of the segments, then their lengths, then where the records of the
+// newest one end: zeros may follow. What is appended later does not count: a reader that met it could take
+// a record that it passed too early for damage.
 //
 // A checkpoint may replace CURRENT meanwhile and remove files. Then all is read again.
 //

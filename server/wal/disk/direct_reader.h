@@ -20,17 +20,18 @@ class DirectReader {
   explicit DirectReader(std::unique_ptr<File> file) : file_(std::move(file)) {}
 
   // The bytes at the offset: `length` of them, or fewer at the end of the file. Valid until the next
-  // call. Reads more than that, for the calls that follow: little at first, since many files are
-  // looked into and not read.
+  // call. Reads more than that, for the calls that follow: little at first and after a jump, since many
+  // files are looked into and not read.
   absl::StatusOr<Bytes> Read(uint64_t offset, uint64_t length) {
     if (offset < buffer_offset_ || offset + length > buffer_offset_ + buffer_length_) {
       const uint64_t begin = RoundDown(offset, kDirectAlignment);
-      const uint64_t bytes =
-          std::max(RoundUp(offset + length - begin, kDirectAlignment), ahead_bytes_);
-      ahead_bytes_ = kAheadBytesMax;
+      const bool follows =
+          buffer_length_ > 0 && begin >= buffer_offset_ && begin <= buffer_offset_ + buffer_length_;
+      const uint64_t ahead = follows ? kAheadBytesMax : kAheadBytesMin;
+      const uint64_t bytes = std::max(RoundUp(offset + length - begin, kDirectAlignment), ahead);
       if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
       buffer_length_ = 0;
-      const absl::StatusOr<uint64_t> got = file_->ReadPastCache(begin, buffer_.span());
+      const absl::StatusOr<uint64_t> got = file_->ReadPastCache(begin, buffer_.span().first(bytes));
       if (!got.ok()) return got.status();
       buffer_offset_ = begin;
       buffer_length_ = *got;
@@ -43,9 +44,9 @@ class DirectReader {
  private:
   // Disks are no faster with more. And new memory costs more than the reading.
   static constexpr uint64_t kAheadBytesMax = 1 << 20;
+  static constexpr uint64_t kAheadBytesMin = 32 << 10;
 
   const std::unique_ptr<File> file_;
-  uint64_t ahead_bytes_ = 32 << 10;
   AlignedBuffer buffer_;
   uint64_t buffer_offset_ = 0;
   uint64_t buffer_length_ = 0;

@@ -128,6 +128,9 @@ class FileSystem {
   virtual absl::Status Remove(const std::string& name) = 0;
   virtual absl::Status SyncDirectory() = 0;
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
+  // Whether bytes that are written over stay where they are on the disk, so that a sync of them writes
+  // nothing else and a full disk has room for them.
+  virtual bool OverwritesInPlace() const = 0;
   // What this process may still write.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
   // Errors: FAILED_PRECONDITION if another process holds it, which the message names.

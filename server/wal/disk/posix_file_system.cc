@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -172,6 +174,12 @@ class PosixFileSystem final : public FileSystem {
     if (!whole) return error;
     std::sort(names.begin(), names.end());
     return names;
+  }
+  // Others copy on write, or have no disk.
+  bool OverwritesInPlace() const override {
+    struct statfs status;
+    if (fstatfs(fd_.get(), &status) != 0) return false;
+    return status.f_type == EXT4_SUPER_MAGIC || status.f_type == XFS_SUPER_MAGIC;
   }
   absl::StatusOr<uint64_t> FreeBytes() override {
     struct statvfs status;

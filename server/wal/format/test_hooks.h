@@ -32,6 +32,7 @@ enum class Mutant : uint8_t {
   kPartsNotVerified,       // D9: not read back
   kLogBehindWalk,          // D9: the log up to the end of the walk is not synced
   kOldFilesRemovedFirst,   // D10: before CURRENT is replaced
+  kZerosOverRecords,       // D16: zeros begin before the end of the records
 };
 
 #ifdef OSPREY_WAL_TEST_HOOKS

@@ -58,6 +58,7 @@ class BoundedDisk final : public wal::FileSystem {
     return capacity - std::min(used, capacity);
   }
 
+  bool OverwritesInPlace() const override { return files_->OverwritesInPlace(); }
   absl::StatusOr<std::unique_ptr<wal::File>> Create(const std::string& name) override {
     return Bounded(files_->Create(name));
   }

@@ -105,6 +105,7 @@ class SimDisk final : public FileSystem {
   absl::Status Remove(const std::string& name) override;
   absl::Status SyncDirectory() override;
   absl::StatusOr<std::vector<std::string>> List() override;
+  bool OverwritesInPlace() const override { return true; }
   absl::StatusOr<uint64_t> FreeBytes() override;
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(LockHolder holder) override;
   std::string PathOf(const std::string& name) const override { return "/data/" + name; }

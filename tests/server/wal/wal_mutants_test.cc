@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
                     MUTANT(kOldSegmentNotSynced), MUTANT(kSyncErrorForgotten),
                     MUTANT(kWriteErrorForgotten), MUTANT(kDirectoryNotSynced),
                     MUTANT(kCurrentBeforeParts), MUTANT(kPartsNotVerified), MUTANT(kLogBehindWalk),
-                    MUTANT(kOldFilesRemovedFirst)),
+                    MUTANT(kOldFilesRemovedFirst), MUTANT(kZerosOverRecords)),
     [](const testing::TestParamInfo<Mistake>& mistake) { return mistake.param.name; });
 
 }  // namespace

@@ -49,6 +49,7 @@ struct Plan {
   bool wrong_writes = false;
   bool gets_full = false;      // the disk
   bool is_uniform = false;     // records of one length: those of two lives begin at the same places
+  uint64_t zeros_bytes = 0;    // ahead of the records
   uint64_t syncs_percent = 0;  // of a life
 };
 
@@ -72,6 +73,7 @@ class Simulation {
     plan_.gets_full = random_.Chance(20);
     plan_.is_uniform = random_.Chance(20);
     if (plan_.is_uniform) plan_.segment_bytes = kSegmentHeaderBytes + 512 * (1 + random_.Below(3));
+    if (random_.Chance(50)) plan_.zeros_bytes = 4096 * (1 + random_.Below(3));
     disk_.set_during_sync([this](const std::string& name) { DuringSync(name); });
   }
 
@@ -126,7 +128,8 @@ class Simulation {
     LogOptions options;
     options.segment_bytes = plan_.segment_bytes;
     options.queue_bytes_max = 256 << 10;
-    options.spare_bytes = plan_.gets_full ? 16 << 10 : 0;
+    options.spare_bytes = plan_.gets_full || plan_.zeros_bytes > 0 ? 16 << 10 : 0;
+    options.zeros_bytes = plan_.zeros_bytes;
     absl::StatusOr<std::unique_ptr<Log>> log =
         StartLog(*recovery.directory, recovery.end, std::move(options));
     recovery.status = log.status();
