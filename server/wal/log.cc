@@ -347,7 +347,7 @@ absl::Status Log::End(uint64_t time) {
   if (status.ok()) status = Sync();
   if (!status.ok()) return status;
   (void)current_.file->ReleaseReserve();
-  // A start that knows what is synced reads less. It gets on without.
+  // The next start reads less with it (D17), and does without after an error.
   Current current = directory_.current();
   current.header.synced_to = synced();
   RaiseCurrentMarks(current.header);

@@ -1,6 +1,8 @@
 """What tools/bench durability prints: the targets, which file system was measured, what the disk does by itself, and what was measured beside
 a checkpoint."""
 
+import contextlib
+import mmap
 import os
 import statistics
 import subprocess
@@ -49,6 +51,50 @@ def synced_writes(path, size, count):
     finally:
         os.close(descriptor)
         os.unlink(path)
+
+
+def new_writes(path, size, count):
+    """Mean seconds of a write of `size` bytes and its fdatasync, at the end of a new file, as a log has them. Disks that allocate storage
+    only when a block is first written take longer for it."""
+    data = os.urandom(size)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        began = time.monotonic()
+        for number in range(count):
+            os.pwrite(descriptor, data, number * size)
+            os.fdatasync(descriptor)
+        return (time.monotonic() - began) / count
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def on_cpu(cpu):
+    """This thread runs on that CPU. A write to a virtual disk takes twice as long on a CPU that does not have its interrupt."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def direct_read_seconds(paths):
+    """As read_seconds, from the disk and not from the page cache."""
+    began = time.monotonic()
+    with mmap.mmap(-1, READ_BYTES) as buffer:
+        for path in paths:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            try:
+                offset = 0
+                while (got := os.preadv(descriptor, [buffer], offset)) > 0:
+                    offset += got
+                    if got % mmap.PAGESIZE:
+                        break
+            finally:
+                os.close(descriptor)
+    return time.monotonic() - began
 
 
 def read_seconds(paths):

@@ -128,8 +128,8 @@ class FileSystem {
   virtual absl::Status Remove(const std::string& name) = 0;
   virtual absl::Status SyncDirectory() = 0;
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
-  // Whether bytes that are written over stay where they are on the disk, so that a sync of them writes
-  // nothing else and a full disk has room for them.
+  // Whether bytes that are written over stay in their place on the disk. A full disk has room for them,
+  // and a sync of them writes nothing else.
   virtual bool OverwritesInPlace() const = 0;
   // What this process may still write.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;

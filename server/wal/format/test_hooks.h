@@ -33,6 +33,7 @@ enum class Mutant : uint8_t {
   kLogBehindWalk,          // D9: the log up to the end of the walk is not synced
   kOldFilesRemovedFirst,   // D10: before CURRENT is replaced
   kZerosOverRecords,       // D16: zeros begin before the end of the records
+  kTailPiecesNotRead,      // D17: nor are pieces that were not known to be synced
 };
 
 #ifdef OSPREY_WAL_TEST_HOOKS

@@ -348,6 +348,60 @@ TEST_F(WalLogTest, LongValueComesBackInPieces) {
   }
 }
 
+// Reads the values that it needs itself.
+class TrustingVisitor final : public ReplayVisitor {
+ public:
+  explicit TrustingVisitor(const DataDirectory& directory) : values_(directory) {}
+  absl::Status OnGroup(const LogRecord&, const Group& group,
+                       const std::vector<std::vector<PiecePlace>>& pieces) override {
+    for (size_t i = 0; i < group.entries.size(); ++i) {
+      if (group.entries[i].key != key_read) continue;
+      const absl::StatusOr<Bytes> value = values_.Read(group.entries[i], pieces[i]);
+      if (!value.ok()) return value.status();
+    }
+    return absl::OkStatus();
+  }
+  bool WantsPiecesVerified() const override { return false; }
+
+  std::string key_read;
+
+ private:
+  ValueReader values_;
+};
+
+TEST_F(WalLogTest, DamagedPieceShowsWhereItsValueIsRead) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const std::string value(10000, 'v');
+  const uint64_t offset = kSegmentHeaderBytes + log_->bytes_written();
+  const BodyPart part{BytesOfText(value), true};
+  ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+  Entry entry;
+  entry.key = "long";
+  entry.value_length = value.size();
+  entry.value_checksum = Checksum(BytesOfText(value), 0);
+  entry.pieces.push_back({1, static_cast<uint32_t>(value.size()), 0});
+  GroupBuilder group((GroupHeader()));
+  group.Add(entry);
+  ASSERT_TRUE(log_->Append({{RecordKind::kEntries, group.Parts()}}).ok());
+  ASSERT_EQ(log_->End(1), absl::OkStatus());
+  EXPECT_EQ(directory_->current().header.synced_to, 3u);
+  TrustingVisitor trusting(*directory_);
+  trusting.key_read = "long";
+  EXPECT_EQ(Replay(*directory_, trusting).status(), absl::OkStatus());
+
+  const std::string segment = SegmentName(end_.newest_number + 1);
+  disk_.FlipBit(segment, offset + sizeof(RecordHeader) + 5000, 0);
+  KeepingVisitor verifying;
+  for (ReplayVisitor* visitor :
+       {static_cast<ReplayVisitor*>(&verifying), static_cast<ReplayVisitor*>(&trusting)}) {
+    const absl::Status status = Replay(*directory_, *visitor).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat(segment, ", offset ", offset)));
+  }
+  trusting.key_read = "";
+  EXPECT_EQ(Replay(*directory_, trusting).status(), absl::OkStatus());
+}
+
 // Power is lost while a value's pieces come in: the tail ends with one that is torn, or lost.
 TEST_F(WalLogTest, TornPiecesOfAValueAreNothing) {
   const std::string value(40000, 'v');

@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
                     MUTANT(kOldSegmentNotSynced), MUTANT(kSyncErrorForgotten),
                     MUTANT(kWriteErrorForgotten), MUTANT(kDirectoryNotSynced),
                     MUTANT(kCurrentBeforeParts), MUTANT(kPartsNotVerified), MUTANT(kLogBehindWalk),
-                    MUTANT(kOldFilesRemovedFirst), MUTANT(kZerosOverRecords)),
+                    MUTANT(kOldFilesRemovedFirst), MUTANT(kZerosOverRecords),
+                    MUTANT(kTailPiecesNotRead)),
     [](const testing::TestParamInfo<Mistake>& mistake) { return mistake.param.name; });
 
 }  // namespace
