@@ -351,11 +351,12 @@ TEST_F(WalLogTest, LongValueComesBackInPieces) {
 // Reads the values that it needs itself.
 class TrustingVisitor final : public ReplayVisitor {
  public:
-  explicit TrustingVisitor(const DataDirectory& directory) : values_(directory) {}
+  TrustingVisitor(const DataDirectory& directory, std::string key)
+      : key_read_(std::move(key)), values_(directory) {}
   absl::Status OnGroup(const LogRecord&, const Group& group,
                        const std::vector<std::vector<PiecePlace>>& pieces) override {
     for (size_t i = 0; i < group.entries.size(); ++i) {
-      if (group.entries[i].key != key_read) continue;
+      if (group.entries[i].key != key_read_) continue;
       const absl::StatusOr<Bytes> value = values_.Read(group.entries[i], pieces[i]);
       if (!value.ok()) return value.status();
     }
@@ -363,9 +364,8 @@ class TrustingVisitor final : public ReplayVisitor {
   }
   bool WantsPiecesVerified() const override { return false; }
 
-  std::string key_read;
-
  private:
+  const std::string key_read_;
   ValueReader values_;
 };
 
@@ -385,21 +385,21 @@ TEST_F(WalLogTest, DamagedPieceShowsWhereItsValueIsRead) {
   ASSERT_TRUE(log_->Append({{RecordKind::kEntries, group.Parts()}}).ok());
   ASSERT_EQ(log_->End(1), absl::OkStatus());
   EXPECT_EQ(directory_->current().header.synced_to, 3u);
-  TrustingVisitor trusting(*directory_);
-  trusting.key_read = "long";
-  EXPECT_EQ(Replay(*directory_, trusting).status(), absl::OkStatus());
+  TrustingVisitor before(*directory_, "long");
+  EXPECT_EQ(Replay(*directory_, before).status(), absl::OkStatus());
 
   const std::string segment = SegmentName(end_.newest_number + 1);
   disk_.FlipBit(segment, offset + sizeof(RecordHeader) + 5000, 0);
   KeepingVisitor verifying;
+  TrustingVisitor trusting(*directory_, "long");
   for (ReplayVisitor* visitor :
        {static_cast<ReplayVisitor*>(&verifying), static_cast<ReplayVisitor*>(&trusting)}) {
     const absl::Status status = Replay(*directory_, *visitor).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(status.message(), HasSubstr(absl::StrCat(segment, ", offset ", offset)));
   }
-  trusting.key_read = "";
-  EXPECT_EQ(Replay(*directory_, trusting).status(), absl::OkStatus());
+  TrustingVisitor reads_others(*directory_, "other");
+  EXPECT_EQ(Replay(*directory_, reads_others).status(), absl::OkStatus());
 }
 
 // Power is lost while a value's pieces come in: the tail ends with one that is torn, or lost.
