@@ -177,6 +177,8 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(DataDi
                                                                           Log& log, uint32_t parts,
                                                                           uint64_t redo_record) {
   assert(parts > 0 && parts <= kPartsMax);
+  // Its parts would replace those that the disk's CURRENT may name.
+  if (absl::Status status = directory.CheckCertain(); !status.ok()) return status;
   std::unique_ptr<CheckpointWriter> writer(
       new CheckpointWriter(directory, log, parts, redo_record));
   for (uint32_t i = 0; i < parts; ++i) {

@@ -91,6 +91,7 @@ class CheckpointWriter {
  public:
   // `redo_record`: the first record whose effect the walk may miss. REQUIRES: at most
   // log.synced() + 1 by the time of Commit; 1 … kPartsMax parts. `directory` and `log` outlive it.
+  // Errors: FAILED_PRECONDITION (directory.uncertain(): its parts are those that CURRENT may name).
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Begin(DataDirectory& directory, Log& log,
                                                                  uint32_t parts,
                                                                  uint64_t redo_record);

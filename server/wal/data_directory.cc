@@ -283,12 +283,15 @@ Current DataDirectory::current() const {
   return current_;
 }
 
+absl::Status DataDirectory::CheckCertain() const {
+  if (!uncertain_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      files_.PathOf(kCurrentName), " may or may not have been replaced; start the server again"));
+}
+
 absl::Status DataDirectory::ReplaceCurrent(Current next) {
   assert(lock_ != nullptr);
-  if (uncertain_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        files_.PathOf(kCurrentName), " may or may not have been replaced; start the server again"));
-  }
+  if (absl::Status status = CheckCertain(); !status.ok()) return status;
   next.header.directory = format_.directory;
   next.header.generation = current().header.generation + 1;
   next.header.parts = static_cast<uint32_t>(next.parts.size());

@@ -75,6 +75,8 @@ class DataDirectory {
   // without removing anything.
   absl::Status ReplaceCurrent(Current next);
   bool uncertain() const { return uncertain_; }
+  // FAILED_PRECONDITION if it is.
+  absl::Status CheckCertain() const;
 
   // Removes segments before the redo point and parts of other checkpoints.
   absl::Status RemoveUnused();

@@ -213,5 +213,29 @@ TEST_F(WalCheckpointTest, PartsAreReadOnSeveralThreads) {
   EXPECT_EQ(blocked, 1);
 }
 
+// The disk's CURRENT may name the parts of the checkpoint that failed, and the next one would have their
+// names.
+TEST_F(WalCheckpointTest, NoCheckpointBeginsOnceCurrentIsUncertain) {
+  for (int attempt = 0; attempt == 0 || !directory_->uncertain(); ++attempt) {
+    ASSERT_LT(attempt, 1000);
+    Close();
+    disk_.LosePower();
+    ASSERT_EQ(Open(), absl::OkStatus());
+    disk_.SetFaults(0, 20);
+    (void)Checkpoint({{"a", "1"}});
+    disk_.SetFaults(0, 0);
+  }
+  const std::vector<std::string> names = disk_.Names();
+  EXPECT_EQ(Checkpoint({{"a", "2"}}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(disk_.Names(), names);
+  Close();
+  disk_.Kill();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  KeepingPart part;
+  EXPECT_EQ(ReadCheckpoint(*directory_, 1, [&](uint32_t) -> PartVisitor& { return part; }),
+            absl::OkStatus());
+  EXPECT_EQ(part.items["a"], "1");
+}
+
 }  // namespace
 }  // namespace osprey::server::wal
