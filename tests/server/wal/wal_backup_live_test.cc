@@ -23,6 +23,7 @@ namespace {
 LogOptions SmallSegments() {
   LogOptions options;
   options.segment_bytes = 64 << 10;
+  options.zeros_bytes = 16 << 10;  // which records replace while they are read
   return options;
 }
 
