@@ -2,6 +2,7 @@
 
 #include "server/cluster/member/cluster_member.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -46,6 +47,7 @@ class ClusterMemberTest : public testing::Test {
     std::deque<Message> sent;
     std::set<uint64_t> linked;  // incarnations
     bool loses_copies = false;
+    bool is_cut_from_store = false;
     std::unique_ptr<ClusterMember> member;  // null: it has ended
   };
 
@@ -112,7 +114,7 @@ class ClusterMemberTest : public testing::Test {
       for (int at = 0; at < 3; ++at) {
         if (nodes_[at].member == nullptr) continue;
         Renew(at);
-        Call(at);
+        if (!nodes_[at].is_cut_from_store) Call(at);
         for (const Node& other : nodes_) {
           if (other.member != nullptr && &other != &nodes_[at] &&
               nodes_[at].linked.insert(other.member->incarnation()).second)
@@ -387,6 +389,29 @@ TEST_F(BalanceTest, AServerThatReturnsGetsShardsAgain) {
 }
 
 // The new primary would begin the copies of a joiner again.
+TEST_F(BalanceTest, OneHandOverIsUnderWayAtATime) {
+  Begin(0);
+  ASSERT_TRUE(Becomes({4, 0, 0}));
+  Begin(1);
+  Begin(2);
+  const auto hand_overs = [&] {
+    int count = 0;
+    for (uint32_t shard = 0; shard < cluster_.shards; ++shard)
+      count += At(0).shard(shard).hands_over();
+    return count;
+  };
+  ASSERT_TRUE(RunUntil([&] { return hand_overs() == 1; }));
+  nodes_[0].is_cut_from_store = true;  // but for its renewals
+  RunFor(absl::Seconds(5));
+  EXPECT_EQ(hand_overs(), 1);
+  EXPECT_EQ(
+      std::count_if(log_.begin(), log_.end(),
+                    [](const std::string& line) { return line.find("gets a shard") != line.npos; }),
+      1);
+  nodes_[0].is_cut_from_store = false;
+  EXPECT_TRUE(RunUntil([&] { return Primaries()[0] <= 2 && hand_overs() == 0; }));
+}
+
 TEST_F(BalanceTest, NoShardIsHandedOverWhileACopyIsMissing) {
   Begin(0);
   ASSERT_TRUE(Becomes({4, 0, 0}));
