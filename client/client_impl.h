@@ -125,21 +125,22 @@ class Client::Impl {
   }
 
  private:
-  // `engine` has answered without Poll.
-  void PollIfDue(const client::ClientEngine& engine, absl::Time now) {
-    if (engine.IsPollDue(now)) engines_.Poll(now);
+  // All was answered without Poll.
+  void PollIfDue(absl::Time now) {
+    if (engines_.first().IsPollDue(now)) engines_.Poll(now);
   }
   absl::Status AwaitFirst(absl::string_view uri, absl::Time end);
   absl::Status AwaitOthers(absl::Time end);
   absl::Status WatchAll();
-  void AwaitAll(client::ClientEngine& engine, absl::Span<const absl::string_view> keys,
-                absl::StatusOr<Value>* answers, absl::Time end, absl::Time now, size_t begun,
-                size_t& unanswered, bool waits_for_room);
+  void AwaitAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                absl::Time end, absl::Time now, size_t begun, size_t& unanswered,
+                bool waits_for_room);
+  void GetFromShard(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time end,
+                    absl::Time now);
   void GetFromShards(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                      absl::Time end, absl::Time now, bool waits_for_room);
   template <typename Predicate>
-  void AwaitAnswers(Predicate all_answered, const client::ClientEngine& engine, absl::Time end,
-                    absl::Time now);
+  void AwaitAnswers(const Predicate& all_answered, absl::Time end, absl::Time now);
   void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
   void Sleep(absl::Time now, absl::Time end);
 

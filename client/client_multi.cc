@@ -107,15 +107,16 @@ void Client::Impl::Get(absl::string_view key, absl::StatusOr<Value>& answer,
     }
     end = *own_end;
   }
+  if (engines_.count() > 1) return GetFromShard(key, answer, end, now);
   size_t unanswered = 0;
   size_t begun = 0;
-  client::ClientEngine& engine = engines_.Of(key);
+  client::ClientEngine& engine = engines_.first();
   if (spins_ && engine.GetOne(key, answer, end, now, unanswered)) {
     begun = 1;
-    if (unanswered == 0) return PollIfDue(engine, now);
+    if (unanswered == 0) return PollIfDue(now);
     engine.AwaitReads(unanswered, now);
   }
-  AwaitAll(engine, {&key, 1}, &answer, end, now, begun, unanswered, /*waits_for_room=*/false);
+  AwaitAll({&key, 1}, &answer, end, now, begun, unanswered, /*waits_for_room=*/false);
 }
 
 void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
@@ -133,7 +134,19 @@ void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::Status
   const size_t begun = engine.StartGets(keys, answers, *end, now, unanswered);
   // Most end here, before anything else need be done.
   if (unanswered > 0 && spins_) engine.AwaitReads(unanswered, now);
-  AwaitAll(engine, keys, answers, *end, now, begun, unanswered, waits_for_room);
+  AwaitAll(keys, answers, *end, now, begun, unanswered, waits_for_room);
+}
+
+// (Apart, for a client without shards to execute nothing of it.)
+void Client::Impl::GetFromShard(absl::string_view key, absl::StatusOr<Value>& answer,
+                                absl::Time end, absl::Time now) {
+  size_t unanswered = 0;
+  client::ClientEngine& engine = engines_.Of(key);
+  if (!spins_ || !engine.GetOne(key, answer, end, now, unanswered))
+    return GetFromShards({&key, 1}, &answer, end, now, /*waits_for_room=*/false);
+  const auto is_answered = [&] { return unanswered == 0; };
+  if (!is_answered()) engine.AwaitReads(unanswered, now);
+  AwaitAnswers(is_answered, end, now);
 }
 
 // Begins GETs in all shards, and then awaits them: READs of all are under way at once.
@@ -188,44 +201,47 @@ void Client::Impl::GetFromShards(absl::Span<const absl::string_view> keys,
         engines_.at(static_cast<uint32_t>(shard)).AwaitReads(parts[shard].unanswered, now);
     }
   }
-  AwaitAnswers(all_answered, engines_.first(), end, now);
+  AwaitAnswers(all_answered, end, now);
   for (Part& part : parts) {
     for (size_t i = 0; i < part.places.size(); ++i)
       answers[part.places[i]] = std::move(part.answers[i]);
   }
 }
 
-// `engine` is one of those that answer.
 template <typename Predicate>
-void Client::Impl::AwaitAnswers(Predicate all_answered, const client::ClientEngine& engine,
-                                absl::Time end, absl::Time now) {
-  if (all_answered()) return PollIfDue(engine, now);
+void Client::Impl::AwaitAnswers(const Predicate& all_answered, absl::Time end, absl::Time now) {
+  if (all_answered()) return PollIfDue(now);
   PollUntil(all_answered, end, now);
   // GETs still in flight are late and end soon.
   if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
 }
 
-// The first `begun` have begun, of which `unanswered` are under way.
-void Client::Impl::AwaitAll(client::ClientEngine& engine, absl::Span<const absl::string_view> keys,
+// The first `begun` have begun, of which `unanswered` are under way. REQUIRES: there is one engine.
+void Client::Impl::AwaitAll(absl::Span<const absl::string_view> keys,
                             absl::StatusOr<Value>* answers, absl::Time end, absl::Time now,
                             size_t begun, size_t& unanswered, bool waits_for_room) {
   size_t rounds = 0;
   const auto room_comes = [&] {
-    return unanswered > 0 || (waits_for_room && engine.in_flight() > 0 && client::Now() < end);
+    return unanswered > 0 ||
+           (waits_for_room && engines_.first().in_flight() > 0 && client::Now() < end);
   };
   const auto all_answered = [&] {
     while (begun < keys.size()) {
       const size_t more =
-          engine.StartGets(keys.subspan(begun), answers + begun, end, now, unanswered);
+          engines_.first().StartGets(keys.subspan(begun), answers + begun, end, now, unanswered);
       if (more == 0 && room_comes()) return false;
-      if (more == 0) answers[begun] = engine.start().CheckRoom();
+      if (more == 0) answers[begun] = engines_.first().start().CheckRoom();
       begun += std::max<size_t>(more, 1);
       // Poll runs in between, however many GETs are answered at once.
       if (begun < keys.size() && ++rounds % kRoundsPerPoll == 0) engines_.Poll(now = client::Now());
     }
     return unanswered == 0;
   };
-  AwaitAnswers(all_answered, engine, end, now);
+  // (As AwaitAnswers, by which a GET takes 14 instructions more.)
+  if (all_answered()) return PollIfDue(now);
+  PollUntil(all_answered, end, now);
+  // GETs still in flight are late and end soon.
+  if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
 }
 
 std::vector<absl::StatusOr<Value>> Client::MultiGet(absl::Span<const absl::string_view> keys,

@@ -248,7 +248,7 @@ typedef struct osprey_scan_options {
   int64_t deadline_us;   // 0: the client's; at most 60 s
   const void* prefix;    // only keys with this prefix
   size_t prefix_length;  // bytes
-  uint64_t limit;        // a page ends at this number of items; 0: 1000
+  uint64_t limit;        // a page ends at this number of items, or with a shard; 0: 1000
   int32_t values;        // not 0: with the values
   int32_t reserved;      // 0
 } osprey_scan_options;
@@ -288,6 +288,7 @@ int osprey_scan(osprey_client* client, const char* cursor, const osprey_scan_opt
                 osprey_result** result);
 int osprey_count(osprey_client* client, const osprey_read_options* options, osprey_result** result);
 int osprey_ping(osprey_client* client, const osprey_read_options* options, osprey_result** result);
+// Lines "name=value". Of several shards: sums of counts, then each line of shard k as "shardk.name=value".
 int osprey_server_stats(osprey_client* client, const osprey_read_options* options,
                         osprey_result** result);
 

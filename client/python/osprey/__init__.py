@@ -120,7 +120,10 @@ class Client(_core.Client):
                 return
 
     def stats(self, *, deadline: float | None = None) -> dict[str, str]:
-        """The server's statistics, by name. All values are text."""
+        """The server's statistics, by name. All values are text.
+
+        Of several shards: the sums of counts, values that all of them share, and each of shard k as "shardk.NAME".
+        """
         lines = self.stats_text(deadline=deadline).splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
+#include "client/osprey.h"
 #include "client/pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -487,6 +488,41 @@ TEST_F(ClientShardsTest, CloseEndsOperationsOfAllShards) {
   client->Poll();
   client.reset();
   EXPECT_EQ(cancelled, 2 * static_cast<int>(kShards));
+}
+
+TEST_F(ClientShardsTest, TheCApiReachesAllShards) {
+  osprey_client* client = nullptr;
+  ASSERT_EQ(osprey_connect(servers_.uri().c_str(), nullptr, &client, nullptr), OSPREY_OK);
+  const std::vector<std::string> keys = Keys(40);
+  std::vector<osprey_bytes> views;
+  int arrived = 0;
+  for (const std::string& key : keys) {
+    views.push_back({key.data(), key.size()});
+    ASSERT_EQ(osprey_put(client, key.data(), key.size(), "value", 5, nullptr, nullptr), OSPREY_OK);
+    const auto count = [](void* of, osprey_result* result) {
+      *static_cast<int*>(of) += osprey_result_code(result) == OSPREY_OK;
+      osprey_result_free(result);
+    };
+    ASSERT_EQ(osprey_start_get(client, key.data(), key.size(), nullptr, count, &arrived),
+              OSPREY_OK);
+  }
+  while (osprey_in_flight(client) > 0) osprey_wait(client, 1'000'000);
+  EXPECT_EQ(arrived, 40);
+  osprey_result* result = nullptr;
+  EXPECT_EQ(osprey_multi_get(client, views.data(), views.size(), nullptr, &result), OSPREY_OK);
+  osprey_result_free(result);
+  std::string cursor;
+  size_t found = 0;
+  do {
+    ASSERT_EQ(osprey_scan(client, cursor.c_str(), nullptr, &result), OSPREY_OK);
+    found += osprey_result_count(result);
+    cursor = osprey_result_cursor(result) == nullptr ? "" : osprey_result_cursor(result);
+    osprey_result_free(result);
+  } while (!cursor.empty());
+  EXPECT_EQ(found, keys.size());
+  EXPECT_EQ(osprey_client_counter(client, OSPREY_COUNTER_CONNECTS), kShards);
+  EXPECT_EQ(osprey_client_counter(client, OSPREY_COUNTER_WRITES), keys.size());
+  EXPECT_EQ(osprey_close(client), OSPREY_OK);
 }
 
 // One shard in such a form is as no shards.

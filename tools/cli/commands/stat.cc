@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -29,7 +30,8 @@ class Statistics {
       // This form refuses NaN as well.
       if (absl::SimpleAtod(value, &number) && number >= 0 && number <= kCountMax)
         numbers_[name] = number;
-      if (name == "incarnation") incarnation_ = value;
+      // Of each shard, where there are several (Client::ServerStats).
+      if (name == "incarnation" || absl::EndsWith(name, ".incarnation")) incarnation_ += value;
     }
   }
   double Of(const std::string& name) const {
