@@ -344,8 +344,9 @@ class Client {
   // where over shm a Get may be answered by a look at mapped memory.
   absl::StatusOr<Value> TraceGet(absl::string_view key, std::vector<TraceStep>& steps,
                                  absl::Duration deadline = absl::ZeroDuration());
-  // The server's statistics: lines "name=value". Of several shards: the sums of counts, values that
-  // all of them share, and then every line of shard k as "shardk.name=value".
+  // The server's statistics: lines "name=value". Of several shards: the sums of counts, the greatest
+  // uptime_seconds and process_…, and values that all of them share. Then every line of shard k as
+  // "shardk.name=value".
   absl::StatusOr<std::string> ServerStats(absl::Duration deadline = absl::ZeroDuration());
 
   // --- Asynchronous. Start… copies key and value before it returns. OK: the callback will run

@@ -21,19 +21,27 @@ std::vector<Line> LinesOf(absl::string_view text) {
   return lines;
 }
 
-// Other numbers: limits, and those of the process, which may serve several shards.
-bool IsCount(absl::string_view name) {
-  return name != "incarnation" && name != "cas_version" && name != "directory_depth" &&
-         !absl::EndsWith(name, "_max") && !absl::StartsWith(name, "process_");
+// Numbers of a process, which may serve several shards: the greatest counts.
+bool IsOfProcess(absl::string_view name) {
+  return name == "uptime_seconds" || absl::StartsWith(name, "process_");
 }
 
-// One value for all shards: the sum of counts, or what all say. Nullopt: there is none.
+// Other numbers that are none of things.
+bool IsCount(absl::string_view name) {
+  return name != "incarnation" && name != "cas_version" && name != "directory_depth" &&
+         !absl::EndsWith(name, "_max");
+}
+
+// One value for all shards: the sum of counts, the greatest of a process, or what all say. Nullopt:
+// there is none.
 absl::optional<std::string> Together(absl::string_view name,
                                      const std::vector<std::vector<Line>>& shards) {
   uint64_t sum = 0;
   bool are_counts = IsCount(name);
   bool are_same = true;
   absl::optional<absl::string_view> first;
+  absl::string_view greatest;
+  double greatest_number = -1;
   for (const std::vector<Line>& lines : shards) {
     const auto line = std::find_if(lines.begin(), lines.end(),
                                    [&](const Line& one) { return one.first == name; });
@@ -43,10 +51,16 @@ absl::optional<std::string> Together(absl::string_view name,
     }
     if (!first.has_value()) first = line->second;
     are_same &= line->second == *first;
+    double number = 0;
+    if (absl::SimpleAtod(line->second, &number) && number > greatest_number) {
+      greatest_number = number;
+      greatest = line->second;
+    }
     uint64_t count = 0;
     are_counts &= absl::SimpleAtoi(line->second, &count);
     sum += count;
   }
+  if (IsOfProcess(name)) return std::string(greatest);
   if (are_counts) return absl::StrCat(sum);
   return are_same && first.has_value() ? absl::optional<std::string>(*first) : absl::nullopt;
 }

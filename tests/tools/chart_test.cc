@@ -122,6 +122,15 @@ TEST(KvcliChartTest, AStatLineHasRatesByTheServersClock) {
   EXPECT_THAT(StatLine(row), HasSubstr("2.00KiB"));
 }
 
+TEST(KvcliChartTest, TheRestartOfAnyShardBeginsRatesAnew) {
+  const auto stats = [](const std::string& incarnation, int puts, double uptime) {
+    return absl::StrCat("requests_put=", puts, "\nuptime_seconds=", uptime,
+                        "\nshard0.incarnation=a\nshard1.incarnation=", incarnation, "\n");
+  };
+  EXPECT_EQ(Of(StatRow(stats("b", 100, 10), stats("b", 150, 12)), "put/s"), 25);
+  EXPECT_EQ(Of(StatRow(stats("b", 100, 10), stats("c", 60, 12)), "put/s"), 5);
+}
+
 TEST(KvcliChartTest, GetsAreWhatClientsReportAndElseNotKnown) {
   const std::string unreported = Stats("a", 5, 100, 10) + "requests_get=1000\n";
   std::vector<double> row = StatRow(Stats("a", 5, 100, 8), unreported);

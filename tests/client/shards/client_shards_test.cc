@@ -402,6 +402,7 @@ TEST_F(ClientShardsTest, StatisticsAreSumsAndThoseOfEachShard) {
                            "evict=none", "shard2.evict=none", "value_bytes_max=1048576"})
     EXPECT_TRUE(absl::StrContains(stats, absl::StrCat("\n", line, "\n"))) << line << stats;
   EXPECT_FALSE(absl::StrContains(stats, "\nincarnation="));
+  EXPECT_TRUE(absl::StrContains(stats, "\nuptime_seconds="));
   EXPECT_EQ(client->counters().connects, kShards);
   EXPECT_TRUE(client->Ping().ok());
   EXPECT_TRUE(client->MeasureRead(256).ok());
