@@ -282,8 +282,9 @@ class DurableLoad::Writer {
 
   void StartAppend(const std::string& key) {
     Record& record = Call(key, Kind::kAppend);
+    // (Over verbs a frame has 5 KiB.)
     const size_t length =
-        random_.Chance(80) ? kChunkBytesMin + random_.Below(200) : 200 + random_.Below(6000);
+        random_.Chance(80) ? kChunkBytesMin + random_.Below(200) : 200 + random_.Below(3700);
     const std::string value = NewValue(record.operation, length);
     Started(record, client_->StartAppend(key, value, NewOptions(), WhenWritten(record)));
   }
