@@ -131,14 +131,18 @@ absl::Status Client::Impl::AwaitOthers(absl::Time end) {
   const auto connection = [this](uint32_t shard) -> const client::ServerConnection& {
     return engines_.at(shard).connection();
   };
+  uint32_t tried = 1;
+  std::vector<bool> was_tried(engines_.count());
   const auto all_tried = [&] {
     for (uint32_t shard = 1; shard < engines_.count(); ++shard) {
       // (A pause follows when every address of the shard has failed.)
-      if (!connection(shard).ready() &&
-          connection(shard).state() != client::ServerConnection::State::kBackoff)
-        return false;
+      const bool is_over = connection(shard).ready() ||
+                           connection(shard).state() == client::ServerConnection::State::kBackoff;
+      if (!is_over || was_tried[shard]) continue;
+      was_tried[shard] = true;
+      ++tried;
     }
-    return true;
+    return tried == engines_.count();
   };
   PollUntil(all_tried, end);
   for (uint32_t shard = 1; shard < engines_.count(); ++shard) {

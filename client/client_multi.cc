@@ -1,6 +1,7 @@
 // Operations on many keys.
 
 #include <algorithm>
+#include <cassert>
 #include <memory>
 #include <string>
 #include <utility>
@@ -140,6 +141,7 @@ void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::Status
 // (Apart, for a client without shards to execute nothing of it.)
 void Client::Impl::GetFromShard(absl::string_view key, absl::StatusOr<Value>& answer,
                                 absl::Time end, absl::Time now) {
+  assert(!engines_.polling() && "a callback may not call a blocking operation");
   size_t unanswered = 0;
   client::ClientEngine& engine = engines_.Of(key);
   if (!spins_ || !engine.GetOne(key, answer, end, now, unanswered))
@@ -153,6 +155,7 @@ void Client::Impl::GetFromShard(absl::string_view key, absl::StatusOr<Value>& an
 void Client::Impl::GetFromShards(absl::Span<const absl::string_view> keys,
                                  absl::StatusOr<Value>* answers, absl::Time end, absl::Time now,
                                  bool waits_for_room) {
+  assert(!engines_.polling() && "a callback may not call a blocking operation");
   // The keys of a shard, and the places of their answers.
   struct Part {
     client::MultiPart places;

@@ -71,6 +71,8 @@ class ShardEngines final : public Exposer {
   void Submit(absl::Time now);
   // Engines with nothing in flight are polled only when they are due, and after an Arm.
   int Poll(absl::Time now) { return count_ == 1 ? first_->Poll(now) : PollAll(now); }
+  // A callback runs. (Of one engine: it checks that itself.)
+  bool polling() const { return polling_; }
   absl::Time NextTimer() const;
   // Whether nothing happens until a transport's descriptor is readable (rdma::Transport::Arm).
   bool Arm();

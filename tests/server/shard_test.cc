@@ -81,6 +81,29 @@ TEST_F(ServerShardTest, RefusesAHelloOfAnotherShardOrCount) {
   EXPECT_EQ(server_.engine().sessions(), 0u);
 }
 
+TEST(ServerShardWithAKeyTest, NamesItsShardOnlyAfterTheProofOfTheKey) {
+  HarnessOptions options;
+  options.shards = kShards;
+  options.shard = kShard;
+  options.key = rdma::AuthKey::FromBytes(std::string(32, 'k')).value();
+  ServerHarness server(options);
+  const auto other = rdma::AuthKey::FromBytes(std::string(32, 'o')).value();
+  for (const bool has_key : {false, true}) {
+    RawClient client(server);
+    client.set_shard(1, kShards);
+    client.Connect();
+    server.Settle();
+    client.Hello();
+    server.Settle();
+    EXPECT_TRUE(client.challenged());
+    EXPECT_EQ(client.refused(), std::nullopt);
+    client.Respond(has_key ? *options.key : *other);
+    server.Settle();
+    EXPECT_EQ(client.refused(), has_key ? Reason::kWrongShard : Reason::kAuthenticationFailed);
+    EXPECT_FALSE(client.welcomed());
+  }
+}
+
 TEST_F(ServerShardTest, RefusesKeysOfOtherShards) {
   RawClient client(server_);
   client.set_shard(kShard, kShards);

@@ -122,7 +122,7 @@ TEST(KvcliChartTest, AStatLineHasRatesByTheServersClock) {
   EXPECT_THAT(StatLine(row), HasSubstr("2.00KiB"));
 }
 
-TEST(KvcliChartTest, TheRestartOfAnyShardBeginsRatesAnew) {
+TEST(KvcliChartTest, TheRestartOfAShardRestartsTheRates) {
   const auto stats = [](const std::string& incarnation, int puts, double uptime) {
     return absl::StrCat("requests_put=", puts, "\nuptime_seconds=", uptime,
                         "\nshard0.incarnation=a\nshard1.incarnation=", incarnation, "\n");
