@@ -433,12 +433,14 @@ void Engine::Stop(absl::Time now) {
 
 void Engine::AdvanceStop(absl::Time now) {
   // What may not be answered is not waited for: the clients have another server by then.
-  if (!IsServing() || now >= stopped_at_ + kDrainMax()) {
+  const bool serves = IsServing();
+  if (!serves || now >= stopped_at_ + kDrainMax()) {
     ForEachConnection([](Connection& connection) {
       connection.Close(CloseReason::kStopping, "the server ends");
     });
   }
-  done_ = done_ || connections() == 0 || now >= stopped_at_ + kStopMax();
+  done_ =
+      done_ || connections() == 0 || now >= stopped_at_ + (serves ? kStopMax() : kDeposedStopMax());
 }
 
 bool Engine::Arm() {

@@ -89,6 +89,9 @@ inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
 inline constexpr absl::Duration kDrainMax() { return absl::Seconds(2); }
 // … and in which the engine is done, even if a transport still holds connections.
 inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
+// The same of an engine that may not answer: another server has the data. Those that take it over wait for this one,
+// and so do the other shards of this server.
+inline constexpr absl::Duration kDeposedStopMax() { return absl::Milliseconds(200); }
 
 struct EngineOptions {
   uint64_t incarnation = 0;  // random, not 0; that of the tables
@@ -195,7 +198,7 @@ class Engine {
   // Begins to stop: answers pending requests, refuses new ones, sends DisconnectNotice,
   // disconnects.
   void Stop(absl::Time now);
-  // No work is left. By Stop + kStopMax at the latest.
+  // No work is left. By Stop + kStopMax at the latest, or kDeposedStopMax.
   bool done() const { return done_; }
   // Not OK after the loss of a device: stop and end.
   const absl::Status& failure() const { return failure_; }

@@ -125,6 +125,24 @@ TEST(ServingRightTest, AnEndWithoutItWaitsForNoReplies) {
   }
 }
 
+// The server's other shards would wait, and the next server with this one's data.
+TEST(ServingRightTest, AnEndWithoutItWaitsForNoConnection) {
+  for (const bool has_right : {true, false}) {
+    RightServer right;
+    RawClient client(right.server);
+    client.Establish();
+    right.server.network().HoldEnd(right.server.network().Peer(client.id()));
+    right.has_right = has_right;
+    right.server.engine().Stop(right.server.now());
+    right.server.Advance(kDeposedStopMax() - absl::Milliseconds(50));
+    EXPECT_FALSE(right.server.engine().done());
+    right.server.Advance(absl::Milliseconds(100));
+    EXPECT_EQ(right.server.engine().done(), !has_right);
+    right.server.Advance(kStopMax());
+    EXPECT_TRUE(right.server.engine().done());
+  }
+}
+
 TEST(ServingRightTest, RequestsToConnectAreRejectedMeanwhile) {
   for (const uint32_t pollers : {1u, 2u}) {
     RightServer right(pollers);

@@ -74,6 +74,10 @@ void Network::Cut(ConnectionId id) {
   if (End* peer = Find(end->peer)) peer->cut = true;
 }
 
+void Network::HoldEnd(ConnectionId id) {
+  if (End* end = Find(id); end != nullptr) end->end_held = true;
+}
+
 void Network::HoldReads(ConnectionId id, bool held) {
   End* end = Find(id);
   if (end == nullptr) return;

@@ -305,7 +305,7 @@ bool FakeTransport::HasEvent(const End& end) const {
     case End::State::kOpen:
       return end.connected_due || end.MayReceive() || end.MayRead();
     case End::State::kClosing:
-      return true;
+      return !end.end_held || !end.batches.empty();
   }
   return false;
 }

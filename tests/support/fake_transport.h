@@ -103,6 +103,8 @@ class Network {
   void Cut(rdma::ConnectionId id);
   // READs posted by this end are not executed while held (Disconnect still ends them).
   void HoldReads(rdma::ConnectionId id, bool held);
+  // This end never gets kDisconnected, as with a peer that does not answer to the end of a connection.
+  void HoldEnd(rdma::ConnectionId id);
   // Frames for this end arrive only when the hold ends, or the connection.
   void HoldFrames(rdma::ConnectionId id, bool held);
   // The next batch of READs posted by this end fails with `status`, half of its bytes written, and

@@ -96,6 +96,7 @@ struct End {
   bool cut = false;
   bool reads_held = false;
   bool frames_held = false;
+  bool end_held = false;
   uint32_t haunted_key = 0;  // Network::Haunt; 0: not
   absl::Status fail_next_reads;
 
