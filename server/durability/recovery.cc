@@ -16,6 +16,7 @@
 #include "index/layout/test_hooks.h"
 #include "server/durability/entry_effects.h"
 #include "server/durability/log_keys.h"
+#include "server/durability/long_value_loader.h"
 #include "server/durability/restorer.h"
 #include "server/durability/session_bytes.h"
 #include "server/wal/checkpoint_reader.h"
@@ -322,8 +323,12 @@ absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryO
 class EntryApplier final : public wal::ReplayVisitor {
  public:
   EntryApplier(const wal::DataDirectory& directory, const LogContent& log, const Lengths& lengths,
-               Restorer& restorer, SessionImages& images)
-      : values_(directory), log_(log), lengths_(lengths), restorer_(restorer), images_(images) {}
+               Restorer& restorer, SessionImages& images, uint32_t threads)
+      : long_values_(directory, restorer, threads),
+        log_(log),
+        lengths_(lengths),
+        restorer_(restorer),
+        images_(images) {}
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
@@ -349,6 +354,8 @@ class EntryApplier final : public wal::ReplayVisitor {
     return absl::OkStatus();
   }
   bool WantsPiecesVerified() const override { return false; }
+  // After the last group.
+  absl::Status Finish() { return long_values_.Finish(); }
 
  private:
   static uint64_t LengthOf(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
@@ -359,14 +366,10 @@ class EntryApplier final : public wal::ReplayVisitor {
   absl::Status Put(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces,
                    Restorer::Item& item) {
     if (pieces.empty()) return restorer_.Put(item);
-    const absl::StatusOr<wal::Bytes> value = values_.Read(entry, pieces);
-    if (!value.ok()) return value.status();
-    restorer_.NoteRead(value->size());
-    item.value = *value;
-    return restorer_.Put(item);
+    return long_values_.Add(entry, pieces, item.expiry_ns);
   }
 
-  wal::ValueReader values_;
+  LongValueLoader long_values_;
   const LogContent& log_;
   const Lengths lengths_;
   Restorer& restorer_;
@@ -416,9 +419,11 @@ absl::Status Load(const Loading& loading, absl::Span<const Lengths> parts, uint6
     restorer.GrowFor(log.keys.CountLasting(), bytes);
     read += bytes;
     restorer.SetTotal(read - end.bytes, total);
-    EntryApplier applier(directory, log, lengths, restorer, images);
+    EntryApplier applier(directory, log, lengths, restorer, images, options.threads);
     absl::StatusOr<wal::LogEnd> again = wal::Replay(directory, applier);
     if (!again.ok()) return again.status();
+    status = applier.Finish();
+    if (!status.ok()) return status;
     end = *std::move(again);
   }
   return absl::OkStatus();

@@ -44,7 +44,7 @@ struct RecoveryProgress {
 };
 
 struct RecoveryOptions {
-  uint32_t threads = 1;  // that read the checkpoint, the calling one included
+  uint32_t threads = 1;  // that read the checkpoint and long values, the calling one included
   // The new life's clock starts here or later: what has expired by then is not put.
   absl::Time now = absl::UnixEpoch();
   uint64_t memory_bytes = 0;  // kvserver --memory, for the error of memory that is too small

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -62,12 +63,13 @@ class FrozenFiles final : public FileSystem {
         if (!bytes.ok()) return bytes.status();
         bytes_[number] = *bytes;
       }
+      const absl::StatusOr<bool> is_limited = LeaveZerosOut(writers);
+      if (!is_limited.ok()) return is_limited.status();
+      if (!*is_limited) continue;
       const absl::StatusOr<std::vector<uint64_t>> after = Segments();
       if (!after.ok()) return after.status();
-      const uint64_t newest = NewestOf(*before);
-      is_frozen_ = newest == NewestOf(*after);
-      if (is_frozen_)
-        return bytes_.contains(newest) ? LeaveZerosOut(newest, writers) : absl::OkStatus();
+      is_frozen_ = NewestOf(*before) == NewestOf(*after);
+      if (is_frozen_) return absl::OkStatus();
     }
     return absl::UnavailableError(
         absl::StrCat(PathOf(""), " gets new segments too fast to be read; try again later"));
@@ -117,17 +119,38 @@ class FrozenFiles final : public FileSystem {
   std::string PathOf(const std::string& name) const override { return files_.PathOf(name); }
 
  private:
-  // Records may come where the newest segment has zeros now, within its length.
-  absl::Status LeaveZerosOut(uint64_t newest, absl::Span<const DirectoryId> writers) {
-    absl::StatusOr<std::unique_ptr<SegmentReader>> reader = SegmentReader::Open(*this, newest);
+  // Records may come where the newest segment has zeros now, within its length. False: it has begun
+  // meanwhile.
+  absl::StatusOr<bool> LeaveZerosOut(absl::Span<const DirectoryId> writers) {
+    if (bytes_.empty()) return true;
+    const auto newest = std::prev(bytes_.end());
+    const bool had_header = newest->second >= kSegmentHeaderBytes;
+    absl::StatusOr<bool> has_header = LimitToRecords(*newest, writers);
+    if (!has_header.ok()) return has_header;
+    if (*has_header) return had_header;
+    // A crash may have left it so. Else the one before gets a close record, once this one has its header.
+    if (newest != bytes_.begin()) {
+      has_header = LimitToRecords(*std::prev(newest), writers);
+      if (!has_header.ok()) return has_header;
+    }
+    has_header = LimitToRecords(*newest, writers);
+    if (!has_header.ok()) return has_header;
+    return !*has_header;
+  }
+  // A segment's number and length. Whether it has a valid header now.
+  absl::StatusOr<bool> LimitToRecords(std::pair<const uint64_t, uint64_t>& segment,
+                                      absl::Span<const DirectoryId> writers) {
+    absl::StatusOr<std::unique_ptr<SegmentReader>> reader =
+        SegmentReader::Open(files_, segment.first);
+    if (absl::IsNotFound(reader.status())) return false;  // removed meanwhile
     if (!reader.ok()) return reader.status();
     const absl::StatusOr<std::string> wrong = (*reader)->ReadHeader(writers);
     if (!wrong.ok()) return wrong.status();
-    if (!wrong->empty()) return absl::OkStatus();
+    if (!wrong->empty()) return false;
     const absl::StatusOr<uint64_t> end = (*reader)->EndOfRecords();
     if (!end.ok()) return end.status();
-    bytes_[newest] = std::min(bytes_[newest], *end);
-    return absl::OkStatus();
+    segment.second = std::min(segment.second, *end);
+    return true;
   }
   absl::StatusOr<std::vector<uint64_t>> Segments() {
     const absl::StatusOr<std::vector<std::string>> names = files_.List();
