@@ -2,12 +2,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/wal/disk/posix_file_system.h"
 #include "tests/server/durability/durable_server.h"
@@ -16,6 +20,8 @@
 
 namespace osprey::server {
 namespace {
+
+using ::testing::HasSubstr;
 
 std::string ValueOf(uint64_t bytes, uint64_t seed) {
   std::string value(bytes, static_cast<char>(seed));
@@ -72,6 +78,37 @@ TEST(DurableThreadsTest, CheckpointsBesideWritersLoseNothing) {
     }
     EXPECT_GT(server.live_keys(), 100u);
   }
+}
+
+// Each thread reads some values, and one of them meets the damage.
+TEST(DurableThreadsTest, DamageToOneOfManyLongValuesEndsTheLoad) {
+  const std::string path = NewTemporaryDirectory();
+  const std::unique_ptr<wal::FileSystem> files = *wal::OpenPosixFileSystem(path);
+  ServerOptions options;
+  options.threads = 4;
+  DurableServer server(*files, options);
+  ASSERT_TRUE(server.Start().ok());
+  for (uint64_t i = 0; i < 30; ++i)
+    ASSERT_TRUE(server.Put(absl::StrCat("key-", i), ValueOf(100'000, i)).ok());
+  ASSERT_TRUE(server.log().Write().ok());
+  // From now on all of them are known to be synced.
+  ASSERT_TRUE(server.Start().ok());
+  server.Stop();
+
+  std::string damaged;
+  for (const auto& file : std::filesystem::directory_iterator(path)) {
+    std::ifstream in(file.path(), std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(in), {});
+    const size_t at = bytes.find(ValueOf(100'000, 17).substr(50'000, 100));
+    if (at == std::string::npos) continue;
+    bytes[at] ^= 1;
+    std::ofstream(file.path(), std::ios::binary) << bytes;
+    damaged = file.path().filename();
+  }
+  ASSERT_NE(damaged, "");
+  const absl::Status status = server.Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.message(), HasSubstr(damaged));
 }
 
 }  // namespace
