@@ -123,6 +123,7 @@ Opened Open(SimDisk& disk) {
   opened.sum = summing.sum();
   LogOptions options;
   options.segment_bytes = 8 << 10;
+  options.zeros_bytes = 4 << 10;
   absl::StatusOr<std::unique_ptr<Log>> log = StartLog(*opened.directory, *end, options);
   opened.status = log.status();
   if (log.ok()) opened.log = *std::move(log);
