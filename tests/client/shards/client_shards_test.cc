@@ -4,12 +4,14 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -478,6 +480,35 @@ TEST_F(ClientShardsTest, PooledClientsHaveAllShards) {
   }
   ClientPool::Lane lane = pool->Take().value();
   EXPECT_EQ(lane->Count().value(), 20u);
+}
+
+// Descriptors of shared memory in this process, which client and servers share.
+int SharedMemories() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    count += absl::StrContains(std::filesystem::read_symlink(entry, error).string(), "memfd:");
+  }
+  return count;
+}
+
+TEST_F(ClientShardsTest, ABufferThatIsGoneIsExposedToNoShard) {
+  const std::unique_ptr<Client> client = Connect();
+  const int before = SharedMemories();
+  constexpr int kBuffers = 8;
+  {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < kBuffers; ++i) {
+      buffers.push_back(client->AllocateBuffer(100'000).value());
+      for (uint32_t shard = 0; shard < kShards; ++shard)
+        ASSERT_TRUE(client->PutFrom(KeyOf(shard), buffers.back(), 0, 100'000).ok());
+    }
+    // One of the client, and one of each server.
+    EXPECT_EQ(SharedMemories(), before + kBuffers * (1 + static_cast<int>(kShards)));
+  }
+  for (const absl::Time end = absl::Now() + kLong; SharedMemories() > before && absl::Now() < end;)
+    client->Poll();
+  EXPECT_EQ(SharedMemories(), before);
 }
 
 TEST_F(ClientShardsTest, CloseEndsOperationsOfAllShards) {
