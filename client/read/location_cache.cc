@@ -8,6 +8,11 @@
 #include <cstring>
 
 namespace osprey::client {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;  // of x86-64
+
+}  // namespace
 
 LocationCache::LocationCache(uint64_t bytes_max) {
   if (bytes_max < kSetBytes) return;
@@ -35,7 +40,9 @@ void LocationCache::Shrink(uint64_t bytes_max) {
   if (bytes_max >= bytes()) return;
   Clear();
   const uint64_t kept = bytes_max < kSetBytes ? 0 : std::bit_floor(bytes_max);
-  munmap(reinterpret_cast<std::byte*>(sets_) + kept, bytes() - kept);
+  // Whole pages: all sizes are powers of two.
+  const uint64_t mapped = kept == 0 ? 0 : std::max(kept, kPageBytes);
+  if (mapped < bytes()) munmap(reinterpret_cast<std::byte*>(sets_) + mapped, bytes() - mapped);
   set_count_ = kept / kSetBytes;
 }
 

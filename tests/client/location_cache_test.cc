@@ -2,6 +2,7 @@
 
 #include "client/read/location_cache.h"
 
+#include <bit>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -33,6 +34,23 @@ TEST(LocationCacheTest, FindsSlotsOfBothLinesOfTheWindow) {
   EXPECT_EQ(cache.Find({kNext, 2}), SlotAt(1600, 2));
   EXPECT_EQ(cache.Find({kNext, 1}), 0u);
   EXPECT_EQ(cache.Find({kHome, 3}), 0u);
+}
+
+TEST(LocationCacheTest, IsEmptyWhenItHasShrunk) {
+  LocationCache cache(1 << 20);
+  cache.Saw(kHome, SlotAt(800, 1));
+  cache.Shrink(1 << 20);
+  EXPECT_EQ(cache.Find({kHome, 1}), SlotAt(800, 1));
+  for (const uint64_t bytes : {100'000, 5000, 1000, 100}) {
+    cache.Shrink(bytes);
+    EXPECT_EQ(cache.bytes(), std::bit_floor(bytes));
+    EXPECT_EQ(cache.Find({kHome, 1}), 0u);
+    cache.Saw(kHome, SlotAt(800, 1));
+    EXPECT_EQ(cache.Find({kHome, 1}), SlotAt(800, 1));
+  }
+  cache.Shrink(0);
+  EXPECT_EQ(cache.bytes(), 0u);
+  EXPECT_EQ(cache.Find({kHome, 1}), 0u);
 }
 
 TEST(LocationCacheTest, FollowsAKeyThatMoves) {

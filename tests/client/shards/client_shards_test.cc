@@ -245,12 +245,13 @@ TEST_F(ClientShardsTest, AScanFindsEveryKeyDespiteWrites) {
   for (const auto& put : client->MultiPut(items)) ASSERT_TRUE(put.ok()) << put.status();
   ScanOptions options;
   options.limit = 100;
+  const std::string value(100, 'o');
   int written = 0;
   const std::map<std::string, int> found = ScanAll(*client, options, [&] {
     std::vector<std::string> more;
     for (int i = 0; i < 200; ++i) more.push_back(absl::StrCat("other", written++));
     std::vector<KeyValue> others;
-    for (const std::string& key : more) others.push_back({key, std::string(100, 'o')});
+    for (const std::string& key : more) others.push_back({key, value});
     for (const auto& put : client->MultiPut(others)) ASSERT_TRUE(put.ok()) << put.status();
     ASSERT_TRUE(client->Delete(more.front()).ok());
   });
