@@ -41,7 +41,7 @@ struct TestShard {
   Clock clock;
 };
 
-TEST(MonitorTest, ItTellsTheSumOfAllShards) {
+TEST(MonitorTest, FiguresOfAllShardsAreAdded) {
   TestShard first(3), second(4);
   const Admission admission{AdmissionLimits()};
   const ClientGets client_gets;
