@@ -113,16 +113,35 @@ absl::Status NoDescriptorForPollers() {
       "no descriptor is left for the pollers; allow more open files (ulimit -n)");
 }
 
-// The engines of one time as the primary.
-absl::Status Serve(const Config& config, absl::Span<const SessionImage> sessions, Server& server,
-                   Shard& shard) {
+// No engine uses the shard's tables from now on. The cluster's thread may wait for that.
+void EndEngines(std::vector<SessionImage> sessions, Server& server, Shard& shard) {
+  shard.engines.clear();
+  shard.snapshots->Close();
+  for (ShardPlace& place : shard.places) place.scratch.clear();
+  server.node->shard(shard.number).EndService(std::move(sessions));
+}
+
+absl::Status BeginEngines(const Config& config, absl::Span<const SessionImage> sessions,
+                          Server& server, Shard& shard) {
   shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
-  StopBell bell;
-  if (!shard.snapshots->valid() || !bell.valid()) return NoDescriptorForPollers();
+  if (!shard.snapshots->valid()) return NoDescriptorForPollers();
   if (absl::Status status = MakeEngines(config, sessions, server, shard); !status.ok())
     return status;
-  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server, shard);
-  if (!uris.ok()) return uris.status();
+  return ListenAll(config, server, shard).status();
+}
+
+// The engines of one time as the primary.
+absl::Status Serve(const Config& config, const std::vector<SessionImage>& sessions, Server& server,
+                   Shard& shard) {
+  StopBell bell;
+  absl::Status status =
+      bell.valid() ? BeginEngines(config, sessions, server, shard) : NoDescriptorForPollers();
+  if (!status.ok()) {
+    if (shard.snapshots == nullptr)
+      shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+    EndEngines(sessions, server, shard);
+    return status;
+  }
 
   ShardNode& node = server.node->shard(shard.number);
   std::atomic<bool> is_to_end{false};
@@ -141,14 +160,10 @@ absl::Status Serve(const Config& config, absl::Span<const SessionImage> sessions
     LogOfCluster(absl::StrCat(NameOf(shard, server), "clients are no longer served",
                               why.ok() ? "" : absl::StrCat(": ", why.message())));
   };
-  absl::Status status = RunShard(
+  status = RunShard(
       config, [] {}, ending, bell, shard);
   if (is_to_end) status = absl::OkStatus();
-  std::vector<SessionImage> left = SessionsOf(shard);
-  shard.engines.clear();
-  shard.snapshots->Close();
-  for (ShardPlace& place : shard.places) place.scratch.clear();
-  node.EndService(std::move(left));
+  EndEngines(SessionsOf(shard), server, shard);
   return status;
 }
 

@@ -239,7 +239,9 @@ absl::Status MakeEngines(const Config& config, absl::Span<const SessionImage> se
   options.poll_mode = std::string(NameOf(config.poll));
   options.random = Random;
   options.process_cpu = ProcessCpu;
-  options.log = [&](absl::string_view line) { server.client_log.Write(line, shard.clock.Now()); };
+  options.log = [&server, &clock = server.shards.front()->clock](absl::string_view line) {
+    server.client_log.Write(line, clock.Now());  // of all shards, by one clock
+  };
   options.pollers = shard.pollers.get();
   if (config.metrics.has_value()) {
     options.client_gets = &server.client_gets;

@@ -29,6 +29,11 @@ absl::StatusOr<Transaction> AcceptLoss(const ClusterKeys& keys, const ClusterSta
   for (const Replica& member : stored->record.in_sync) {
     const std::string key = keys.Server(member.server);
     const auto server = status.servers.find(member.server);
+    if (server != status.servers.end() && server->second.is_new) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("shard ", shard, ": server ", member.server,
+                       " has just come back, perhaps with its data; try again in some seconds"));
+    }
     if (!status.HasKey(member)) {
       // A server's key has a create revision once.
       const int64_t now =

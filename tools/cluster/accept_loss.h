@@ -19,7 +19,7 @@ namespace osprey {
 // How long a key is watched: the right of a server that has not renewed it meanwhile has ended.
 absl::Duration EndedRightWait();
 
-// The next server that adopts the shard begins it empty. `status` was read with a renewal_wait of EndedRightWait().
+// The next server that adopts the shard begins it empty. `status` was read with a renewal_wait of EndedRightWait(), and watched.
 // Deletes the keys of the shard's servers that are still there. It is refused if anything has changed since. Errors:
 // INVALID_ARGUMENT (no such shard), FAILED_PRECONDITION (a server that has the data runs; or there is none).
 absl::StatusOr<Transaction> AcceptLoss(const ClusterKeys& keys, const ClusterStatus& status,

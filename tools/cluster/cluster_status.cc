@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/store_identity.h"
+#include "server/cluster/right/right_times.h"
 
 namespace osprey {
 namespace {
@@ -42,6 +43,21 @@ bool IsRenewed(const std::map<std::string, WatchedServer>& before, const std::st
   return found == before.end() || found->second.mod_revision != server.mod_revision;
 }
 
+// For so long etcd answers in time for a server's renewals.
+absl::Status Watch(ConfigurationStore& store, const ClusterKeys& keys, absl::Duration time) {
+  for (const absl::Time end = absl::Now() + time; absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(200));
+    const absl::Time asked = absl::Now();
+    const absl::Status status = store.Range({keys.Cluster()}, kRenewalTimeout()).status();
+    if (!status.ok()) return status;
+    if (absl::Now() - asked > kRenewalTimeout()) {
+      return absl::UnavailableError(
+          "etcd answered too late for servers to renew their right; try again");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool ClusterStatus::HasKey(const Replica& member) const {
@@ -50,8 +66,8 @@ bool ClusterStatus::HasKey(const Replica& member) const {
 }
 
 absl::StatusOr<ClusterStatus> ReadClusterStatus(ConfigurationStore& store, const EtcdUri& uri,
-                                                absl::Duration timeout,
-                                                absl::Duration renewal_wait) {
+                                                absl::Duration timeout, absl::Duration renewal_wait,
+                                                bool is_watched) {
   const ClusterKeys keys(uri.KeyPrefix());
   // Of all keys: they are of one revision.
   const StoreRange range{uri.KeyPrefix(), /*is_prefix=*/true};
@@ -65,7 +81,10 @@ absl::StatusOr<ClusterStatus> ReadClusterStatus(ConfigurationStore& store, const
   WatchNews news = watch.TakeServers(Below(keys.Servers(), *all));
   const std::map<std::string, WatchedServer> before = watch.servers();
   if (!before.empty()) {
-    absl::SleepFor(renewal_wait);
+    if (absl::Status status = is_watched ? Watch(store, keys, renewal_wait) : absl::OkStatus();
+        !status.ok())
+      return status;
+    if (!is_watched) absl::SleepFor(renewal_wait);
     all = store.Range(range, timeout);
     if (!all.ok()) return all.status();
     if (absl::Status same = identity.Check(all->header, identity.revision()); !same.ok())
@@ -84,7 +103,7 @@ absl::StatusOr<ClusterStatus> ReadClusterStatus(ConfigurationStore& store, const
     status.shards.push_back(stored == nullptr ? std::nullopt : std::make_optional(*stored));
   }
   for (const auto& [id, server] : watch.servers())
-    status.servers[id] = {server, IsRenewed(before, id, server)};
+    status.servers[id] = {server, IsRenewed(before, id, server), !before.contains(id)};
   return status;
 }
 

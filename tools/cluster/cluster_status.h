@@ -32,6 +32,7 @@ struct ClusterStatus {
   struct Server {
     WatchedServer stored;
     bool is_renewed = false;  // within the wait, or created
+    bool is_new = false;      // created within the wait
   };
 
   std::string name;
@@ -45,12 +46,14 @@ struct ClusterStatus {
   bool HasKey(const Replica& member) const;
 };
 
-// Takes `renewal_wait`, unless there is no server. `timeout`: of each read. Errors: NOT_FOUND (no such
+// Takes `renewal_wait`, unless there is no server. `timeout`: of each read. With `is_watched` etcd has to answer in
+// time all the while: *else* servers that run could not renew their keys. Errors: NOT_FOUND (no such
 // cluster), FAILED_PRECONDITION (etcd was replaced meanwhile; a newer program made the cluster),
 // DATA_LOSS (the cluster's record), and those of Range.
 absl::StatusOr<ClusterStatus> ReadClusterStatus(ConfigurationStore& store, const EtcdUri& uri,
                                                 absl::Duration timeout,
-                                                absl::Duration renewal_wait = kRenewalWait());
+                                                absl::Duration renewal_wait = kRenewalWait(),
+                                                bool is_watched = false);
 
 }  // namespace osprey
 

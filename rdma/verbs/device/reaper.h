@@ -31,8 +31,9 @@ class CmReaper {
   // connections a second, this allows one id to be stuck for 69 s, and another after it. Each takes
   // some 4 KiB of the kernel's memory.
   static constexpr size_t kWaitingMax = 16384;
-  // The longest wait of the destructor. An id takes a millisecond or less unless it is stuck.
-  static constexpr std::chrono::milliseconds kEndMax{1000};
+  // The longest wait of the destructor, for which a server may wait that hands its data over. An id takes a
+  // millisecond or less unless it is stuck.
+  static constexpr std::chrono::milliseconds kEndMax{200};
 
   // `destroy` is rdma_destroy_id, except in tests.
   using Destroy = void (*)(rdma_cm_id* id);

@@ -15,8 +15,10 @@ namespace osprey {
 // The table of one shard, as a replica of it is made, applied and copied.
 class ReplicaTable : public ReplicaStore {
  public:
-  // Empties it. Nothing of it is served then.
+  // Begins to empty it. Nothing of it is served from then on.
   virtual void Clear() = 0;
+  // Goes on, for a short time. True: it is empty.
+  virtual bool ClearSome() = 0;
 
   // --- At a primary, which is one no more. Returns up to which lsn its own groups are made. Of those behind
   // it nothing is made, or prepared.
@@ -29,7 +31,9 @@ class ReplicaTable : public ReplicaStore {
   // The next part; empty: there is none left.
   virtual std::string NextChunk() = 0;
 
-  // --- At a joiner, whose table was cleared. Groups are applied in between.
+  // --- At a joiner. Groups are applied in between.
+  // REQUIRES: the table is empty.
+  virtual void BeginJoin() = 0;
   // Errors: the chunk has no room, or is malformed.
   virtual absl::Status TakeChunk(absl::string_view chunk) = 0;
   virtual void EndCopy() = 0;

@@ -154,6 +154,9 @@ void ShardMember::EndPrimary() {
 void ShardMember::LeaveShard() {
   replica_.Leave();
   table_.Clear();
+  is_clearing_ = true;
+  hand_over_.reset();
+  swaps_hand_over_ = false;
   self_.life = 0;
   before_.reset();
   copy_is_whole_ = false;
@@ -212,6 +215,8 @@ std::optional<ShardSwap> ShardMember::WantedSwap(const ConfigurationWatch& watch
   if (tracker_.state() == SwapTracker::State::kUnknown) return RenewRecord(Author(), seen);
   const ShardRecord& record = seen.record;
   if (record.is_initial()) {
+    if (is_clearing_) return std::nullopt;
+    before_.reset();  // no swap by which it was adopted has happened
     if (self_.life == 0) self_.life = NewLife();
     replica_.BeginEmpty(name());
     return OrNothing(AdoptShard(Author(), seen, highest_term_));
@@ -261,6 +266,10 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
       !replica_.primary()->HasCaughtUp(NameOf(joiner_->replica)))
     return std::nullopt;
   return OrNothing(AddMember(Author(), seen, joiner_->replica));
+}
+
+void ShardMember::ReadersEnd(absl::Time now) {
+  if (hand_over_.has_value()) hand_over_->since = std::max(hand_over_->since, now);
 }
 
 void ShardMember::HandOverTo(std::string server, absl::Time now) {
@@ -443,7 +452,7 @@ void ShardMember::TakeBegin(const CopyMessage& message) {
     return LeaveShard();
   }
   if (replica_.role() != ShardReplica::Role::kOut) return;
-  table_.Clear();
+  table_.BeginJoin();
   replica_.BeginCopy(name(), PlacesOf(tracker_.shard().record), message.lsn);
   copy_is_whole_ = false;
 }
@@ -472,6 +481,8 @@ void ShardMember::AskToJoin(absl::Time now) {
 }
 
 void ShardMember::Pump(absl::Time now) {
+  if (is_clearing_ && !table_.ClearSome()) return;
+  is_clearing_ = false;
   if (before_.has_value()) return;  // the replica has no name of this incarnation yet
   if (replica_.primary() == nullptr) return AskToJoin(now);
   replica_.ApplyTail();

@@ -111,6 +111,8 @@ class ShardMember {
   // Afterwards this replica is a backup; or nothing has come of it, and it publishes again.
   // REQUIRES: serves().
   void HandOverTo(std::string server, absl::Time now);
+  // The region says only now that this server does not serve.
+  void ReadersEnd(absl::Time now);
   bool hands_over() const { return hand_over_.has_value(); }
   bool HasLinkTo(const Replica& member) const { return links_.contains(member.incarnation); }
   // Writes may be decided: it serves, and enough members are in sync.
@@ -192,7 +194,8 @@ class ShardMember {
   absl::Time greeted_ = absl::InfinitePast();
 
   // At a joiner.
-  bool asks_ = false;  // its name was sent to a primary
+  bool asks_ = false;         // its name was sent to a primary
+  bool is_clearing_ = false;  // the table, of an earlier replica
   bool copy_is_whole_ = false;
   absl::Time asked_ = absl::InfinitePast();
   absl::Time full_until_ = absl::InfinitePast();  // the shard had no room here

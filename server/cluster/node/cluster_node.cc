@@ -120,8 +120,7 @@ ClusterNode::~ClusterNode() {
 // If that fails, the key ends by itself, and others wait for that.
 void ClusterNode::ReleaseRight() {
   absl::Time leases_end = absl::InfinitePast();
-  for (const auto& shard : shards_)
-    leases_end = std::max(leases_end, shard->EndReaders(clock_.Now()));
+  for (const auto& shard : shards_) leases_end = std::max(leases_end, shard->EndReaders());
   while (clock_.Now() < leases_end) absl::SleepFor(leases_end - clock_.Now());
   const std::optional<Transaction> release = member_->Release();
   if (!release.has_value() || !member_->store_status().ok()) return;
@@ -225,7 +224,7 @@ bool ClusterNode::DriveStep() {
 
 void ClusterNode::TakeIncarnation(absl::Time now) {
   for (const uint64_t other : std::exchange(linked_, {})) member_->LinkDown(other);
-  for (const auto& shard : shards_) shard->TakeIncarnation(now);
+  for (const auto& shard : shards_) shard->TakeIncarnation();
   if (absl::Status status = links_.Begin(member_->incarnation(), now); !status.ok())
     return Fail(status);
   links_.SetServers(member_->servers());

@@ -27,11 +27,9 @@ uint64_t ReplicaTables::EndPrimary() {
   return made;
 }
 
-// A joiner's copy begins with empty tables.
 void ReplicaTables::Clear() {
   (void)EndPrimary();
-  replica_.Clear();
-  replica_.BeginCopy();
+  replica_.BeginClear();
 }
 
 void ReplicaTables::BeginCopy() {

@@ -60,6 +60,8 @@ class ReplicaTables final : public ReplicaTable {
   void Release(const ReplicatedGroup& group) override { replica_.Release(group); }
   void Apply(const ReplicatedGroup& group) override { replica_.Apply(group); }
   void Clear() override;
+  bool ClearSome() override { return replica_.ClearSome(); }
+  void BeginJoin() override { replica_.BeginCopy(); }
   uint64_t EndPrimary() override;
   void BeginCopy() override;
   bool HasChunk() override;

@@ -40,19 +40,22 @@ void ShardNode::Log(absl::string_view line) const {
 // --- Readers -----------------------------------------------------------------
 
 // The region serves no reader from now on, but for the leases that were given.
-void ShardNode::LoseReaders(absl::Time now) {
+// The clock is read behind that. *Else* leases that were given meanwhile outlive what is awaited.
+void ShardNode::LoseReaders() {
   beat_->Loses(kAllPartitions);
   gained_ = false;
-  leases_end_ = now + AwaitedFor(kReaderLease());
+  const absl::Time lost = context_.clock.Now();
+  leases_end_ = lost + AwaitedFor(kReaderLease());
+  shard().ReadersEnd(lost);
 }
 
-void ShardNode::TakeIncarnation(absl::Time now) {
-  if (gained_) LoseReaders(now);
+void ShardNode::TakeIncarnation() {
+  if (gained_) LoseReaders();
   beat_->TakeIncarnation(member_->incarnation());
 }
 
-absl::Time ShardNode::EndReaders(absl::Time now) {
-  if (gained_) LoseReaders(now);
+absl::Time ShardNode::EndReaders() {
+  if (gained_) LoseReaders();
   return leases_end_;
 }
 
@@ -85,7 +88,7 @@ void ShardNode::BeginService(
   const std::lock_guard<std::mutex> lock(mutex_);
   end_ = std::move(end);
   take_sessions_ = std::move(take_sessions);
-  if (service_ == Service::kIsEnding) return end_();
+  if (service_ == Service::kIsEnding || !failure_.ok()) return end_();
   service_ = Service::kRuns;
 }
 
@@ -121,7 +124,8 @@ uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
       made_ = 0;
       parts_.writes.End(absl::UnavailableError("this server is the primary no more"));
     } else {
-      service_ = Service::kIsEnding;
+      // (kNone: they have ended by themselves, and nobody would answer.)
+      if (service_ != Service::kNone) service_ = Service::kIsEnding;
       // First this: *else* the failure of a Commit ends the process.
       if (end_) end_();
       parts_.writes.End(
@@ -270,7 +274,7 @@ void ShardNode::Publish(absl::Time now) {
   right_until_ns_ = absl::ToUnixNanos(right);
   answers_until_ns_ = is_primary && shard().serves() ? absl::ToUnixNanos(right) : kNever;
   const bool publishes = is_primary && shard().publishes();
-  if (gained_ && !publishes) LoseReaders(now);
+  if (gained_ && !publishes) LoseReaders();
   if (publishes && !gained_) {
     beat_->Gains(kAllPartitions);
     gained_ = true;
@@ -299,7 +303,10 @@ const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
 }
 
 void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
-  if (stops_at_ == absl::InfiniteFuture()) {
+  // Also what this server has become the primary of since.
+  const bool is_new = shard().serves() && shard().replica().term() != stop_term_;
+  if (stops_at_ == absl::InfiniteFuture() || is_new) {
+    stop_term_ = shard().replica().term();
     const Replica* const successor = shard().serves() ? Successor(linked) : nullptr;
     stops_at_ = successor == nullptr ? now : now + kHandOverMax();
     if (successor != nullptr) {

@@ -106,13 +106,13 @@ class ShardNode final : private ReplicaTables::Owner {
   void Begin(ClusterMember& member);
   ServingBeat& beat() { return *beat_; }
   // The server has a new incarnation.
-  void TakeIncarnation(absl::Time now);
+  void TakeIncarnation();
   // Not OK: the node cannot go on.
   void Fail(const absl::Status& why);
   // `ends` has become true.
   void NotifyEnd();
   // The region says to no reader any more that this server serves. Returns when all leases have ended.
-  absl::Time EndReaders(absl::Time now);
+  absl::Time EndReaders();
 
   // --- Parts of a step. True: something was done.
   bool OfferService();
@@ -147,7 +147,7 @@ class ShardNode final : private ReplicaTables::Owner {
     uint64_t mark_ns = 0;  // of a mark that does not count yet
   };
 
-  void LoseReaders(absl::Time now);
+  void LoseReaders();
   void TakeOver();
   bool DecideMark();
   std::vector<ClusterStats::Member> Members(const ShardRecord& record,
@@ -177,6 +177,7 @@ class ShardNode final : private ReplicaTables::Owner {
   bool gained_ = false;                           // the region says that this server serves
   absl::Time leases_end_ = absl::InfinitePast();  // that readers have from before
   absl::Time stops_at_ = absl::InfiniteFuture();  // at the latest; InfiniteFuture: it is not to
+  uint64_t stop_term_ = 0;                        // in which it was handed over because of that
 
   // --- Shared
   // By the lease clock.

@@ -16,6 +16,8 @@ namespace {
 
 // Keys that Clear removes in one hold of a lock, about: bytes of a step of the walk.
 constexpr uint64_t kClearedBytes = 64 << 10;
+// Some ms of work.
+constexpr size_t kKeysClearedAtATime = 20'000;
 
 bool NamesKey(const wal::Entry& entry) {
   return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kExpire ||
@@ -86,24 +88,31 @@ std::vector<SessionImage> TableReplica::TakeOver() {
   return sessions;
 }
 
-void TableReplica::Clear() {
+void TableReplica::BeginClear() {
   assert(reserved_.empty());
-  const absl::Time now = tables_.ServerTime();
-  for (uint32_t i = 0; i < tables_.partitions(); ++i) {
-    uint64_t cursor = 0;
-    do {
-      const LockedTable table = tables_.Lock(i);
-      std::vector<std::pair<std::string, uint64_t>> keys;
-      cursor = table->Walk(cursor, kClearedBytes, [&](const index::WalkedKey& key) {
-        keys.emplace_back(std::string(key.key), key.version);
-      });
-      for (const auto& [key, version] : keys)
-        (void)table->MakeDelete({key, tables_.HashOf(key)}, version, now);
-    } while (cursor != 0);
-  }
   sessions_.clear();
   names_.Clear();
   is_copying_ = false;
+  is_clearing_ = true;
+  cleared_partitions_ = 0;
+  clear_cursor_ = 0;
+}
+
+// The thread has other shards.
+bool TableReplica::ClearSome() {
+  const absl::Time now = tables_.ServerTime();
+  for (size_t cleared = 0; is_clearing_ && cleared < kKeysClearedAtATime;) {
+    const LockedTable table = tables_.Lock(cleared_partitions_);
+    std::vector<std::pair<std::string, uint64_t>> keys;
+    clear_cursor_ = table->Walk(clear_cursor_, kClearedBytes, [&](const index::WalkedKey& key) {
+      keys.emplace_back(std::string(key.key), key.version);
+    });
+    for (const auto& [key, version] : keys)
+      (void)table->MakeDelete({key, tables_.HashOf(key)}, version, now);
+    cleared += keys.size();
+    if (clear_cursor_ == 0) is_clearing_ = ++cleared_partitions_ < tables_.partitions();
+  }
+  return !is_clearing_;
 }
 
 std::vector<SessionImage> TableReplica::Sessions() const {

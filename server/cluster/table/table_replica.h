@@ -58,8 +58,11 @@ class TableReplica final : public ReplicaStore {
   // The tables decide again, with versions above all that were seen. Returns the sessions, for
   // Engine::RestoreSessions. REQUIRES: no group is reserved; no copy is under way.
   std::vector<SessionImage> TakeOver();
-  // Removes all keys and sessions. REQUIRES: BeginBackup; no group is reserved.
-  void Clear();
+  // Begins to remove all keys; sessions are gone at once. REQUIRES: BeginBackup; no group is reserved.
+  void BeginClear();
+  // Goes on, for some ms. True: no key is left. Meanwhile nothing else changes the tables.
+  bool ClearSome();
+  bool is_clearing() const { return is_clearing_; }
 
   // --- ReplicaStore, between BeginBackup and TakeOver.
   // Errors: DATA_LOSS (a malformed group; says what is wrong); RESOURCE_EXHAUSTED (says which --memory
@@ -73,7 +76,7 @@ class TableReplica final : public ReplicaStore {
   // are empty, and no group is reserved.
   void BeginCopy();
   // Takes a part of the copy, in its order. Groups may be reserved and applied before and after each.
-  // Errors: those of Reserve. Then the copy has to begin again, with Clear. REQUIRES: is_copying().
+  // Errors: those of Reserve. Then the copy has to begin again, with BeginClear. REQUIRES: is_copying().
   absl::Status TakeChunk(absl::string_view chunk);
   // Until the last chunk was taken.
   bool is_copying() const { return is_copying_; }
@@ -120,6 +123,10 @@ class TableReplica final : public ReplicaStore {
   uint64_t time_mark_ns_ = 0;
   bool is_copying_ = false;
   CopiedNames names_;
+  // Where ClearSome goes on.
+  bool is_clearing_ = false;
+  uint32_t cleared_partitions_ = 0;
+  uint64_t clear_cursor_ = 0;
 };
 
 }  // namespace osprey::server

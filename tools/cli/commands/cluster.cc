@@ -151,7 +151,7 @@ ExitStatus RunCreate(CommandContext& context, const std::string& what, EtcdClien
                    "\nstart its servers: kvserver --cluster=", uri.ToString(),
                    " --server-id=ID --cluster-listen=URI --cluster-key-file=FILE --listen=URI "
                    "--memory=",
-                   server::FormatSize(record.shard_bytes));
+                   server::FormatSize(record.shard_bytes * record.shards));
   context.out->Result(people, ClusterFields(record), ClusterJson(uri.name, record));
   return ExitStatus::kDone;
 }
@@ -193,7 +193,7 @@ ExitStatus RunAcceptLoss(CommandContext& context, const std::string& what, EtcdC
                          uint64_t shard) {
   const EtcdUri& uri = etcd.options().uri;
   const absl::StatusOr<ClusterStatus> status =
-      ReadClusterStatus(etcd, uri, context.timeout, EndedRightWait());
+      ReadClusterStatus(etcd, uri, context.timeout, EndedRightWait(), /*is_watched=*/true);
   if (!status.ok()) return FailAtEtcd(context, what, status.status());
   const absl::StatusOr<Transaction> transaction =
       AcceptLoss(ClusterKeys(uri.KeyPrefix()), *status, shard);

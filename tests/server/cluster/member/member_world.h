@@ -35,6 +35,8 @@ class RegisterTable : public ReplicaTable {
   void Release(const ReplicatedGroup& group) override;
   void Apply(const ReplicatedGroup& group) override;
   void Clear() override;
+  bool ClearSome() override { return true; }
+  void BeginJoin() override { Clear(); }
   uint64_t EndPrimary() override { return 0; }
   void BeginCopy() override { copies_ = true; }
   bool HasChunk() override { return true; }

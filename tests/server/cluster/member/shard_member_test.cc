@@ -335,6 +335,19 @@ TEST_F(ShardMemberTest, AHandOverAwaitsTheEndOfLeases) {
   EXPECT_LE(nodes_[backup].member.commit_point(), lsn);
 }
 
+// The cluster's thread was busy in between.
+TEST_F(ShardMemberTest, AHandOverAwaitsLeasesThatWereGivenSince) {
+  Join();
+  const int backup = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  nodes_[0].member.HandOverTo(Id(backup), now_);
+  now_ += absl::Milliseconds(400);
+  nodes_[0].member.ReadersEnd(now_);  // the region says so only now
+  now_ += absl::Milliseconds(430);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  now_ += absl::Milliseconds(20);
+  EXPECT_TRUE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+}
+
 // It refuses the first append of the term, and answers the next one.
 TEST_F(ShardMemberTest, AMemberThatLearnsOfATermLateIsSoonGreeted) {
   Join();

@@ -60,6 +60,16 @@ TEST(NodeServiceTest, TablesAreABackupsOnceTheEnginesHaveEnded) {
   pair.a.node->shard(0).EndService({});
 }
 
+// They failed, say. *Else* the cluster's thread, which has other shards, waits for ever.
+TEST(NodeServiceTest, EnginesThatHaveEndedByThemselvesAreNotAwaited) {
+  Pair pair;
+  pair.a.node->shard(0).EndService({});
+  pair.a.Stop();
+  pair.b.Serve();
+  pair.b.Put("later");
+  EXPECT_TRUE(Await([&] { return pair.a.Has("later"); })) << "it goes on as a backup";
+}
+
 // *Else* the replica counts as applied what its table lacks.
 TEST(NodeServiceTest, AWriteThatWasDecidedAndNotMadeIsMadeByTheBackup) {
   Pair pair;

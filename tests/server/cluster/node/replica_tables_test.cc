@@ -153,6 +153,7 @@ TEST(ReplicaTablesTest, AClearedPrimaryEndsItsServiceFirst) {
   server.Put("key", "value");
   server.left = {SessionOf(3, 9)};
   server.replica->Clear();
+  EXPECT_TRUE(server.replica->ClearSome());
   EXPECT_EQ(server.ended, 1);
   EXPECT_FALSE(server.replica->is_primary());
   EXPECT_EQ(server.Contents(), "");
@@ -166,6 +167,8 @@ TEST(ReplicaTablesTest, ACopyHasKeysAndSessions) {
   primary.of_engines = {SessionOf(3, 9)};
   joiner.Put("stale", "value");
   joiner.replica->Clear();
+  ASSERT_TRUE(joiner.replica->ClearSome());
+  joiner.replica->BeginJoin();
   primary.replica->BeginCopy();
   EXPECT_FALSE(primary.replica->HasChunk());  // the sessions are asked for
   primary.CopyTo(joiner);
@@ -181,6 +184,8 @@ TEST(ReplicaTablesTest, WithoutEnginesNoCopyGoesOn) {
   primary.of_engines.emplace();
   primary.runs = false;  // they are being made
   joiner.replica->Clear();
+  ASSERT_TRUE(joiner.replica->ClearSome());
+  joiner.replica->BeginJoin();
   primary.replica->BeginCopy();
   for (int i = 0; i < 20; ++i) {
     EXPECT_FALSE(primary.replica->HasChunk());
@@ -196,6 +201,8 @@ TEST(ReplicaTablesTest, EnginesWithoutAnAnswerAreAskedAgain) {
   Server primary(1), joiner(2);
   primary.replica->TakeOver();
   joiner.replica->Clear();
+  ASSERT_TRUE(joiner.replica->ClearSome());
+  joiner.replica->BeginJoin();
   primary.replica->BeginCopy();
   const auto asked = [&] {
     const std::lock_guard<std::mutex> lock(primary.mutex);
@@ -235,6 +242,8 @@ TEST(ReplicaTablesTest, ASecondCopyHasSessionsThatAreReadAfterItBegan) {
     break;
   }
   joiner.replica->Clear();
+  ASSERT_TRUE(joiner.replica->ClearSome());
+  joiner.replica->BeginJoin();
   primary.CopyTo(joiner);
   EXPECT_EQ(IdsOf(joiner.replica->TakeOver()), (std::vector<uint64_t>{3, 4}));
 }
@@ -257,6 +266,8 @@ TEST(ReplicaTablesTest, AChunkBehindTheLastIsDamage) {
   primary.Put("key", "value");
   primary.of_engines.emplace();
   joiner.replica->Clear();
+  ASSERT_TRUE(joiner.replica->ClearSome());
+  joiner.replica->BeginJoin();
   primary.replica->BeginCopy();
   ASSERT_TRUE(primary.AwaitChunk());
   std::string last;

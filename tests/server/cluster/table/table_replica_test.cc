@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -166,10 +167,32 @@ TEST(TableReplicaTest, AReplacedTailLeavesNothing) {
   one.Release();
   one.Make({PutOf("k", "c", 3)});
   EXPECT_EQ(one.ValueOf("k"), "c 3 0");
-  one.replica->Clear();
+  one.replica->BeginClear();
+  EXPECT_TRUE(one.replica->ClearSome());
   one.now += absl::Seconds(10);
   for (int i = 0; i < 100; ++i) (void)one.tables->Lock(0)->CompactStep(one.now);
   EXPECT_EQ(one.tables->stats().item_bytes, 0u);
+}
+
+TEST(TableReplicaTest, ManyKeysAreClearedInSteps) {
+  Fixture one(64 << 20);
+  constexpr int kKeys = 30'000;
+  for (int i = 0; i < kKeys;) {
+    std::vector<wal::Entry> puts;
+    std::deque<std::string> keys;
+    for (int n = 0; n < 1000; ++n, ++i)
+      puts.push_back(PutOf(keys.emplace_back(absl::StrCat("k", i)), "v", i + 1));
+    one.Make(puts);
+  }
+  ASSERT_EQ(one.tables->stats().keys, uint64_t{kKeys});
+  one.replica->BeginClear();
+  EXPECT_FALSE(one.replica->ClearSome());
+  const uint64_t left = one.tables->stats().keys;
+  EXPECT_GT(left, 0u);
+  EXPECT_LE(left, 10'000u);
+  EXPECT_TRUE(one.replica->is_clearing());
+  EXPECT_TRUE(one.replica->ClearSome());
+  EXPECT_EQ(one.tables->stats().keys, 0u);
 }
 
 TEST(TableReplicaTest, SessionsAndTheFloorSurviveATakeOver) {

@@ -551,7 +551,9 @@ std::string TableWorld::CompareSessions(TableNode& node) const {
 std::string TableWorld::CompareEmpty(TableNode& node) {
   while (node.in_sync && !node.pending.empty()) ApplyNext(node);
   if (!node.in_sync) return "";
-  node.replica->Clear();
+  node.replica->BeginClear();
+  while (!node.replica->ClearSome()) {
+  }
   now_ += absl::Seconds(100);
   for (int i = 0; i < 200; ++i) node.Maintain();
   const index::TableStats stats = node.tables->stats();
