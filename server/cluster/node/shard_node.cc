@@ -124,7 +124,7 @@ uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
       made_ = 0;
       parts_.writes.End(absl::UnavailableError("this server is the primary no more"));
     } else {
-      // (kNone: they have ended by themselves, and nobody would answer.)
+      // (kNone: they have ended by themselves, and none is left to answer.)
       if (service_ != Service::kNone) service_ = Service::kIsEnding;
       // First this: *else* the failure of a Commit ends the process.
       if (end_) end_();
