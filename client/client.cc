@@ -438,19 +438,15 @@ absl::Status Client::StartFlush(WriteCallback done, absl::Duration deadline) {
   if (!end.ok()) return end.status();
   client::ShardEngines& engines = impl_->engines();
   if (engines.count() == 1) return engines.first().start().Flush(*end, std::move(done));
-  return client::StartOnShards<uint64_t>(
+  const absl::Status status = client::StartOnShards<uint64_t>(
       engines,
       [&](client::ClientEngine& engine, WriteCallback one) {
         return engine.start().Flush(*end, std::move(one));
       },
       [done = std::move(done)](std::vector<absl::StatusOr<uint64_t>> counts) mutable {
-        absl::StatusOr<uint64_t> sum = client::SumOf(counts);
-        const auto is_done = [](const absl::StatusOr<uint64_t>& count) { return count.ok(); };
-        // The keys of other shards are gone.
-        if (!sum.ok() && std::any_of(counts.begin(), counts.end(), is_done))
-          sum = client::AppliedInPart(sum.status());
-        done(std::move(sum));
+        done(client::SumOfWrites(counts));
       });
+  return status.ok() ? status : client::WithOutcome(status, client::Outcome::kNotApplied);
 }
 
 absl::Status Client::set_operations_max(int operations) {

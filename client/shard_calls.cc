@@ -74,6 +74,18 @@ absl::StatusOr<uint64_t> SumOf(const std::vector<absl::StatusOr<uint64_t>>& answ
   return sum;
 }
 
+absl::StatusOr<uint64_t> SumOfWrites(const std::vector<absl::StatusOr<uint64_t>>& answers) {
+  absl::StatusOr<uint64_t> sum = SumOf(answers);
+  if (sum.ok()) return sum;
+  const auto applied =
+      std::count_if(answers.begin(), answers.end(), [](const absl::StatusOr<uint64_t>& answer) {
+        return answer.ok() || MayBeApplied(answer.status());
+      });
+  // (The shard of the error is one of them, if its own part may be applied.)
+  const bool others = applied > (MayBeApplied(sum.status()) ? 1 : 0);
+  return others ? AppliedInPart(sum.status()) : sum;
+}
+
 std::string StatsOfShards(const std::vector<absl::StatusOr<std::string>>& texts) {
   std::vector<std::vector<Line>> shards;
   for (const absl::StatusOr<std::string>& text : texts) shards.push_back(LinesOf(*text));

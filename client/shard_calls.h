@@ -63,6 +63,9 @@ absl::Status ErrorOfShards(const std::vector<absl::StatusOr<T>>& answers) {
 // The sum of all answers, or the first error.
 absl::StatusOr<uint64_t> SumOf(const std::vector<absl::StatusOr<uint64_t>>& answers);
 
+// Likewise, of a write: the error says if parts of other shards may be applied.
+absl::StatusOr<uint64_t> SumOfWrites(const std::vector<absl::StatusOr<uint64_t>>& answers);
+
 // As StartOnShards, with the sum of the answers. Of one shard: the answer as it is.
 template <typename Start>
 absl::Status SumOfShards(ShardEngines& engines, Start start, Client::WriteCallback done) {

@@ -60,7 +60,7 @@ absl::Status OfShard(const absl::Status& error, uint32_t shard, uint32_t shards)
 absl::Status AppliedInPart(const absl::Status& error) {
   absl::Status status =
       WithMessage(error, absl::StrCat(absl::StripSuffix(error.message(), kNotApplied),
-                                      "; other shards have applied their part"));
+                                      "; other shards may have applied their part"));
   status.SetPayload(kMayBeAppliedPayload, absl::Cord("1"));
   return status;
 }

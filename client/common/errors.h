@@ -19,7 +19,7 @@ absl::Status WithOutcome(const absl::Status& error, Outcome outcome);
 
 // An operation on all shards failed in this one: the error says so.
 absl::Status OfShard(const absl::Status& error, uint32_t shard, uint32_t shards);
-// Likewise, while another shard has applied its part of a write.
+// Likewise, while another shard may have applied its part of a write.
 absl::Status AppliedInPart(const absl::Status& error);
 
 // Arguments.

@@ -22,7 +22,7 @@
 #include "client/pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rdma/wire/shard.h"
+#include "tests/client/shards/client_shards_fixture.h"
 #include "tests/client/shards/shard_servers.h"
 
 namespace osprey {
@@ -30,61 +30,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kShards = 4;
-// Of operations that are to succeed: long, for sanitizers.
-constexpr absl::Duration kLong = absl::Seconds(60);
-constexpr absl::Duration kShort = absl::Milliseconds(300);
-
-uint32_t ShardOf(absl::string_view key) { return rdma::ShardOf(key, kShards); }
-
-// The i-th key of a shard.
-std::string KeyOf(uint32_t shard, int i = 0) {
-  for (int n = 0;; ++n) {
-    std::string key = absl::StrCat("key", n);
-    if (ShardOf(key) == shard && i-- == 0) return key;
-  }
+// Every key of a scan, page by page, as often as it is found. `between` runs after each page.
+template <typename Between>
+std::map<std::string, int> ScanAll(Client& client, ScanOptions options, Between between) {
+  std::map<std::string, int> found;
+  std::string cursor;
+  do {
+    const absl::StatusOr<ScanPage> page = client.Scan(cursor, options);
+    EXPECT_TRUE(page.ok()) << page.status();
+    if (!page.ok()) break;
+    for (const ScanItem& item : page->items) ++found[item.key];
+    cursor = page->cursor;
+    between();
+  } while (!cursor.empty());
+  return found;
 }
-
-std::vector<std::string> Keys(int count) {
-  std::vector<std::string> keys;
-  for (int i = 0; i < count; ++i) keys.push_back(absl::StrCat("key", i));
-  return keys;
-}
-
-std::vector<absl::string_view> Views(const std::vector<std::string>& keys) {
-  return {keys.begin(), keys.end()};
-}
-
-class ClientShardsTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Client> Connect(absl::Duration deadline = kLong) {
-    Options options;
-    options.deadline = deadline;
-    options.connect_timeout = kLong;
-    options.slot_cache_bytes = 1 << 16;
-    options.backoff_last = absl::Milliseconds(100);
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(servers_.uri(), options);
-    EXPECT_TRUE(client.ok()) << client.status();
-    return client.ok() ? *std::move(client) : nullptr;
-  }
-  // Every key of a scan, page by page, as often as it is found. `between` runs after each page.
-  template <typename Between>
-  std::map<std::string, int> ScanAll(Client& client, ScanOptions options, Between between) {
-    std::map<std::string, int> found;
-    std::string cursor;
-    do {
-      const absl::StatusOr<ScanPage> page = client.Scan(cursor, options);
-      EXPECT_TRUE(page.ok()) << page.status();
-      if (!page.ok()) break;
-      for (const ScanItem& item : page->items) ++found[item.key];
-      cursor = page->cursor;
-      between();
-    } while (!cursor.empty());
-    return found;
-  }
-
-  ShardServers servers_{kShards};
-};
 
 TEST_F(ClientShardsTest, EveryOperationAgreesWithAModel) {
   const std::unique_ptr<Client> client = Connect();
@@ -280,95 +240,6 @@ TEST_F(ClientShardsTest, TheCursorOfAShardThatIsNotThereIsRefused) {
   EXPECT_EQ(client->Scan("s03")->cursor, "");
 }
 
-TEST_F(ClientShardsTest, AShardThatDoesNotAnswerDelaysItsOwnKeysAlone) {
-  const std::unique_ptr<Client> client = Connect();
-  constexpr uint32_t kFrozen = 2;
-  constexpr int kInFlight = 8;
-  servers_.Freeze(kFrozen);
-  // The frozen shard has more keys than may be in flight. They take no room from the others, all of
-  // which end.
-  ASSERT_TRUE(client->set_operations_max(kInFlight).ok());
-  const std::vector<std::string> keys = Keys(200);
-  std::vector<KeyValue> items;
-  for (const std::string& key : keys) items.push_back({key, "value"});
-  bool done = false;
-  ASSERT_TRUE(client
-                  ->StartMultiPut(items, {},
-                                  [&](const std::vector<absl::StatusOr<uint64_t>>& puts) {
-                                    for (const auto& put : puts)
-                                      EXPECT_TRUE(put.ok()) << put.status();
-                                    done = true;
-                                  })
-                  .ok());
-  while (client->in_flight() > kInFlight) client->Wait(kLong);
-  EXPECT_FALSE(done);
-  for (const std::string& key : keys) {
-    if (ShardOf(key) != kFrozen) {
-      EXPECT_EQ(client->Get(key)->bytes, "value");
-      EXPECT_TRUE(client->Put(key, "other").ok());
-    }
-  }
-  // Nor can more be started there.
-  WriteOptions options;
-  options.deadline = kShort;
-  EXPECT_TRUE(absl::IsResourceExhausted(client->Put(KeyOf(kFrozen), "no room").status()));
-  servers_.Thaw(kFrozen);
-  while (!done) client->Wait(kLong);
-  // Its deadlines hold.
-  servers_.Freeze(kFrozen);
-  const absl::Status late = client->Put(KeyOf(kFrozen), "late", options).status();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
-  EXPECT_TRUE(MayBeApplied(late));
-  servers_.Thaw(kFrozen);
-  EXPECT_TRUE(client->Put(KeyOf(kFrozen), "now").ok());
-}
-
-TEST_F(ClientShardsTest, AShardGoesDownAndComesBack) {
-  const std::unique_ptr<Client> client = Connect();
-  for (uint32_t shard = 0; shard < kShards; ++shard)
-    ASSERT_TRUE(client->Put(KeyOf(shard), "before").ok());
-  const uint64_t dataset = client->dataset();
-  // Shard 0 too: only Connect needs it.
-  for (const uint32_t down : {0u, 3u}) {
-    servers_.Stop(down);
-    WriteOptions in_vain;
-    in_vain.deadline = kShort;
-    for (uint32_t shard = 0; shard < kShards; ++shard) {
-      if (shard != down) {
-        EXPECT_EQ(client->Get(KeyOf(shard))->bytes, "before");
-        EXPECT_TRUE(client->Put(KeyOf(shard, 1), "meanwhile").ok());
-      }
-    }
-    const absl::Status late = client->Put(KeyOf(down, 1), "in vain", in_vain).status();
-    EXPECT_FALSE(late.ok());
-    EXPECT_TRUE(absl::IsUnavailable(late) || absl::IsDeadlineExceeded(late)) << late;
-    EXPECT_FALSE(client->Get(KeyOf(down), kShort).ok());
-    EXPECT_FALSE(client->connected());
-    EXPECT_THAT(client->Describe(), HasSubstr("shards=4 shards_connected=3"));
-    // What concerns all shards names the one that is down.
-    const absl::Status count = client->Count(kShort).status();
-    EXPECT_THAT(std::string(count.message()), HasSubstr(absl::StrCat("shard ", down, " of 4: ")));
-    servers_.Start(down);
-    EXPECT_EQ(client->Get(KeyOf(down))->bytes, "before");
-    EXPECT_TRUE(client->Put(KeyOf(down, 1), "after").ok());
-    EXPECT_TRUE(client->connected());
-    EXPECT_EQ(client->dataset(), dataset);
-  }
-}
-
-TEST_F(ClientShardsTest, AFlushOfAPartSaysThatItMayBeApplied) {
-  const std::unique_ptr<Client> client = Connect();
-  for (uint32_t shard = 0; shard < kShards; ++shard)
-    ASSERT_TRUE(client->Put(KeyOf(shard), "value").ok());
-  servers_.Stop(1);
-  const absl::Status status = client->Flush(absl::Seconds(2)).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("shard 1 of 4: "));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("other shards have applied their part"));
-  EXPECT_TRUE(MayBeApplied(status));
-  servers_.Start(1);
-  EXPECT_EQ(client->Count().value(), 1u);
-}
-
 TEST_F(ClientShardsTest, ConnectNeedsShard0AndNoOther) {
   servers_.Stop(2);
   std::unique_ptr<Client> client = Connect();
@@ -510,23 +381,6 @@ TEST_F(ClientShardsTest, ABufferThatIsGoneIsExposedToNoShard) {
   for (const absl::Time end = absl::Now() + kLong; SharedMemories() > before && absl::Now() < end;)
     client->Poll();
   EXPECT_EQ(SharedMemories(), before);
-}
-
-TEST_F(ClientShardsTest, CloseEndsOperationsOfAllShards) {
-  std::unique_ptr<Client> client = Connect();
-  for (uint32_t shard = 0; shard < kShards; ++shard) servers_.Freeze(shard);
-  int cancelled = 0;
-  Buffer buffer = client->AllocateBuffer(100'000).value();
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
-    const auto done = [&](absl::StatusOr<uint64_t> version) {
-      cancelled += absl::IsCancelled(version.status());
-    };
-    ASSERT_TRUE(client->StartPut(KeyOf(shard), "value", {}, done).ok());
-    ASSERT_TRUE(client->StartPutFrom(KeyOf(shard, 1), buffer, 0, 100'000, {}, done).ok());
-  }
-  client->Poll();
-  client.reset();
-  EXPECT_EQ(cancelled, 2 * static_cast<int>(kShards));
 }
 
 TEST_F(ClientShardsTest, TheCApiReachesAllShards) {
