@@ -154,17 +154,18 @@ absl::Status Client::Impl::AwaitOthers(absl::Time end) {
 }
 
 absl::Status Client::Impl::WatchAll() {
-  watcher_ = rdma::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  rdma::UniqueFd watcher(epoll_create1(EPOLL_CLOEXEC));
   for (uint32_t shard = 0; shard < engines_.count(); ++shard) {
     epoll_event event = {};
     event.events = EPOLLIN;
-    if (watcher_.get() < 0 || epoll_ctl(watcher_.get(), EPOLL_CTL_ADD,
-                                        engines_.at(shard).transport().fd(), &event) != 0) {
+    if (watcher.get() < 0 ||
+        epoll_ctl(watcher.get(), EPOLL_CTL_ADD, engines_.at(shard).transport().fd(), &event) != 0) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "cannot watch the connections to ", engines_.count(), " shards: ", std::strerror(errno),
           "; raise the limit of open files (ulimit -n)"));
     }
   }
+  watcher_ = std::move(watcher);
   return absl::OkStatus();
 }
 
@@ -196,7 +197,8 @@ void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
 
 void Client::Impl::Sleep(absl::Time now, absl::Time end) {
   const absl::Duration left = std::min(end, engines_.NextTimer()) - now;
-  if (left < kSleepMin || !engines_.Arm()) return;
+  // (A Connect that failed may have no descriptor.)
+  if (left < kSleepMin || fd() < 0 || !engines_.Arm()) return;
   const timespec timeout = absl::ToTimespec(std::min(left, kSleepMax));
   pollfd fd = {this->fd(), POLLIN, 0};
   // After any return (a signal, or at once for lack of kernel memory) the caller checks for events.
