@@ -395,7 +395,9 @@ class Client {
   absl::Status StartServerStats(StatsCallback done, absl::Duration deadline = absl::ZeroDuration());
 
   // As MultiGet and the others. Operations in flight count against the same limit. Keys that cannot
-  // start at once start when others of the call end. RESOURCE_EXHAUSTED: not even one can start.
+  // start at once start when others of the call and of their shard end. RESOURCE_EXHAUSTED: not even
+  // one can start. If one can, but not in each shard, the keys of the others wait for operations of
+  // other calls there; those that wait in vain are answered with that error.
   using MultiGetCallback = absl::AnyInvocable<void(std::vector<absl::StatusOr<Value>>)>;
   using MultiWriteCallback = absl::AnyInvocable<void(std::vector<absl::StatusOr<uint64_t>>)>;
   absl::Status StartMultiGet(absl::Span<const absl::string_view> keys, MultiGetCallback done,

@@ -140,7 +140,8 @@ class Client::Impl {
   void GetFromShards(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                      absl::Time end, absl::Time now, bool waits_for_room);
   template <typename Predicate>
-  void AwaitAnswers(const Predicate& all_answered, absl::Time end, absl::Time now);
+  // (By reference: `all_answered` may Poll, and sets `now`.)
+  void AwaitAnswers(const Predicate& all_answered, absl::Time end, const absl::Time& now);
   void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
   void Sleep(absl::Time now, absl::Time end);
 

@@ -47,8 +47,9 @@ std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time 
                                            Start start) {
   client::Multi<T, Start> multi(count, client::PartsOf(impl.engines(), count, key_of),
                                 std::move(start));
+  multi.WaitForRoom(impl.engines(), end, /*polled=*/true);
   const auto advanced = [&] {
-    multi.Advance(/*others=*/impl.engines().in_flight() > 0 && client::Now() < end);
+    multi.Advance();
     return multi.done();
   };
   if (!advanced()) impl.PollUntil(advanced, end);
@@ -60,16 +61,20 @@ std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time 
 // OK if a shard of the call has room for one of its keys.
 absl::Status CheckRoomOf(client::ShardEngines& engines,
                          const std::vector<client::MultiPart>& parts) {
-  absl::Status status = engines.first().start().CheckRoom();
-  for (uint32_t shard = 0; shard < parts.size() && !status.ok(); ++shard) {
-    if (!parts[shard].empty()) status = engines.at(shard).start().CheckRoom();
+  absl::Status refused;
+  for (uint32_t shard = 0; shard < parts.size(); ++shard) {
+    if (parts[shard].empty()) continue;
+    refused = engines.at(shard).start().CheckRoom();
+    if (refused.ok()) return refused;
   }
-  return status;
+  // (Without any key: shard 0 delivers the answer.)
+  return refused.ok() ? engines.first().start().CheckRoom() : refused;
 }
 
 // Owns itself until it has called `done`.
 template <typename T, typename Impl, typename KeyOf, typename Start, typename Done>
-absl::Status StartAll(Impl& impl, size_t count, KeyOf key_of, Start start, Done done) {
+absl::Status StartAll(Impl& impl, size_t count, absl::Time end, KeyOf key_of, Start start,
+                      Done done) {
   client::ShardEngines& engines = impl.engines();
   std::vector<client::MultiPart> parts = client::PartsOf(engines, count, key_of);
   if (absl::Status status = CheckRoomOf(engines, parts); !status.ok()) return status;
@@ -82,7 +87,8 @@ absl::Status StartAll(Impl& impl, size_t count, KeyOf key_of, Start start, Done 
   };
   *holder = std::make_unique<client::Multi<T, Start>>(count, std::move(parts), std::move(start));
   client::Multi<T, Start>& multi = **holder;
-  multi.Advance(/*others=*/false);
+  if (engines.count() > 1) multi.WaitForRoom(engines, end, /*polled=*/false);
+  multi.Advance();
   // Callbacks run in a later Poll, even if no operation was started.
   if (multi.done()) {
     engines.first().start().Defer(std::move(finish));
@@ -212,7 +218,8 @@ void Client::Impl::GetFromShards(absl::Span<const absl::string_view> keys,
 }
 
 template <typename Predicate>
-void Client::Impl::AwaitAnswers(const Predicate& all_answered, absl::Time end, absl::Time now) {
+void Client::Impl::AwaitAnswers(const Predicate& all_answered, absl::Time end,
+                                const absl::Time& now) {
   if (all_answered()) return PollIfDue(now);
   PollUntil(all_answered, end, now);
   // GETs still in flight are late and end soon.
@@ -282,7 +289,7 @@ absl::Status Client::StartMultiGet(absl::Span<const absl::string_view> keys, Mul
   const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   return StartAll<Value>(
-      *impl_, keys.size(), [&](size_t i) { return keys[i]; },
+      *impl_, keys.size(), *end, [&](size_t i) { return keys[i]; },
       [impl = impl_.get(), end = *end, keys = CopyOf(keys)](size_t i, GetCallback one) {
         return impl->StartOf(keys[i]).Get(keys[i], /*want_value=*/true, end, std::move(one));
       },
@@ -294,7 +301,7 @@ absl::Status Client::StartMultiPut(absl::Span<const KeyValue> items, const Write
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
   return StartAll<uint64_t>(
-      *impl_, items.size(), [&](size_t i) { return items[i].key; },
+      *impl_, items.size(), *end, [&](size_t i) { return items[i].key; },
       [impl = impl_.get(), options, end = *end, items = CopyOf(items)](size_t i,
                                                                        WriteCallback one) {
         return impl->StartOf(items[i].first)
@@ -308,7 +315,7 @@ absl::Status Client::StartMultiDelete(absl::Span<const absl::string_view> keys,
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
   return StartAll<uint64_t>(
-      *impl_, keys.size(), [&](size_t i) { return keys[i]; },
+      *impl_, keys.size(), *end, [&](size_t i) { return keys[i]; },
       [impl = impl_.get(), options, end = *end, keys = CopyOf(keys)](size_t i, WriteCallback one) {
         return impl->StartOf(keys[i]).Delete(keys[i], options, end, std::move(one));
       },

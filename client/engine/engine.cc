@@ -44,13 +44,17 @@ ClientEngine::ClientEngine(std::unique_ptr<rdma::Transport> transport, rdma::Dom
       exposer_link_(std::make_shared<ExposerLink>(ExposerLink{&requests_})) {}
 
 ClientEngine::~ClientEngine() {
-  exposer_link_->exposer = nullptr;
+  End();
+  assert(start_.closed() && operations_.in_flight == 0);
+}
+
+void ClientEngine::End() {
   // If the connection did not end (closed() is false), the transport's destruction ends it, before
   // any buffer is freed.
   link_.transport.reset();
+  exposer_link_->exposer = nullptr;
   operations_.EndDrained();
   RunCallbacks();
-  assert(start_.closed() && operations_.in_flight == 0);
 }
 
 // --- Polling -------------------------------------------------------------------------------------

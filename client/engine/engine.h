@@ -117,6 +117,9 @@ class ClientEngine {
   // more. Poll goes on until closed(), which also ends operations with READs under way in the
   // user's memory.
   void Close();
+  // Ends the connection, if it is not closed(), and answers what is left. Nothing but the destructor
+  // may follow. REQUIRES: Close was called.
+  void End();
   // No READ can land in this process's memory any more.
   bool closed() const { return link_.connection->state() == ServerConnection::State::kClosed; }
 

@@ -63,7 +63,12 @@ ShardEngines::ShardEngines(rdma::Domain& domain, NewTransport new_transport,
   assert(options.connection.shard == 0 && options.connection.shards == 0);
 }
 
-ShardEngines::~ShardEngines() { exposer_link_->exposer = nullptr; }
+// A callback of one engine may start operations of another, which refuses them, or drop a Buffer that
+// another exposes. So all end before one is destroyed.
+ShardEngines::~ShardEngines() {
+  for (const std::unique_ptr<ClientEngine>& engine : engines_) engine->End();
+  exposer_link_->exposer = nullptr;
+}
 
 absl::Status ShardEngines::Add(const EngineOptions& options) {
   absl::StatusOr<std::unique_ptr<rdma::Transport>> transport = new_transport_();
@@ -94,9 +99,10 @@ absl::Status ShardEngines::AddShards() {
     options.connection.seed = options_.connection.seed + shard;
     options.slot_cache_bytes = options_.slot_cache_bytes / shards;
     if (absl::Status status = Add(options); !status.ok()) return status;
+    // (If a later one fails, Poll ends those that there are.)
+    count_ = shard + 1;
   }
   if (shards > 1) first_->ShrinkLocationCache(options_.slot_cache_bytes / shards);
-  count_ = shards;
   return absl::OkStatus();
 }
 
@@ -109,20 +115,46 @@ void ShardEngines::Submit(absl::Time now) {
 
 int ShardEngines::PollAll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
+  assert(now >= polled_at_ && "time never decreases");
   polling_ = true;
+  polled_at_ = now;
   const bool all = std::exchange(armed_, false);
   int ended = 0;
   for (const std::unique_ptr<ClientEngine>& engine : engines_) {
     if (all || engine->in_flight() > 0 || engine->IsPollDue(now)) ended += engine->Poll(now);
   }
+  if (!room_waits_.empty()) ended += RetryForRoom(now);
   polling_ = false;
   return ended;
+}
+
+void ShardEngines::AwaitRoom(absl::Time end, absl::AnyInvocable<bool()> retry) {
+  assert(count_ > 1);
+  room_waits_.push_back({end, std::move(retry)});
+}
+
+int ShardEngines::RetryForRoom(absl::Time now) {
+  const uint64_t ended = EndedOfEngines();
+  const bool has_room = std::exchange(ended_at_retry_, ended) != ended;
+  int done = 0;
+  // (A callback of theirs may add others.)
+  std::vector<RoomWait> waits = std::exchange(room_waits_, {});
+  for (RoomWait& wait : waits) {
+    if ((has_room || now >= wait.end) && wait.retry()) {
+      ++done;
+    } else {
+      room_waits_.push_back(std::move(wait));
+    }
+  }
+  room_waits_ended_ += static_cast<uint64_t>(done);
+  return done;
 }
 
 absl::Time ShardEngines::NextTimer() const {
   absl::Time next = first_->NextTimer();
   for (const std::unique_ptr<ClientEngine>& engine : engines_)
     next = std::min(next, engine->NextTimer());
+  for (const RoomWait& wait : room_waits_) next = std::min(next, wait.end);
   return next;
 }
 
@@ -137,6 +169,8 @@ bool ShardEngines::Arm() {
 // after it, or refuses.)
 void ShardEngines::Close() {
   for (const std::unique_ptr<ClientEngine>& engine : engines_) engine->Close();
+  // (Nothing can be started any more, so they end, and no others come.)
+  while (!room_waits_.empty()) RetryForRoom(absl::InfiniteFuture());
 }
 
 bool ShardEngines::closed() const {
@@ -145,12 +179,14 @@ bool ShardEngines::closed() const {
 }
 
 int ShardEngines::in_flight() const {
-  int sum = 0;
+  int sum = static_cast<int>(room_waits_.size());
   for (const std::unique_ptr<ClientEngine>& engine : engines_) sum += engine->in_flight();
   return sum;
 }
 
-uint64_t ShardEngines::ended() const {
+uint64_t ShardEngines::ended() const { return EndedOfEngines() + room_waits_ended_; }
+
+uint64_t ShardEngines::EndedOfEngines() const {
   uint64_t sum = 0;
   for (const std::unique_ptr<ClientEngine>& engine : engines_) sum += engine->ended();
   return sum;
@@ -201,8 +237,11 @@ std::string ShardEngines::Describe() const {
 }
 
 void ShardEngines::Withdraw(const rdma::Memory& memory) {
-  for (const std::unique_ptr<ClientEngine>& engine : engines_)
-    engine->exposer_link()->exposer->Withdraw(memory);
+  for (const std::unique_ptr<ClientEngine>& engine : engines_) {
+    // (One that has ended exposes nothing.)
+    if (Exposer* const exposer = engine->exposer_link()->exposer; exposer != nullptr)
+      exposer->Withdraw(memory);
+  }
 }
 
 }  // namespace osprey::client

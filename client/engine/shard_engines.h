@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -84,6 +85,10 @@ class ShardEngines final : public Exposer {
   // OK if each of them may start an operation now.
   absl::Status CheckRoom() const;
 
+  // Calls `retry` in Polls after an operation has ended, and from `end` on, until it returns true. In
+  // Close it must. It counts as one operation. REQUIRES: there are several engines.
+  void AwaitRoom(absl::Time end, absl::AnyInvocable<bool()> retry);
+
   // Sums. Valid until the next call.
   const Counters& counters() const;
   bool connected() const;
@@ -95,9 +100,16 @@ class ShardEngines final : public Exposer {
   const std::shared_ptr<ExposerLink>& exposer_link() const { return exposer_link_; }
 
  private:
+  struct RoomWait {
+    absl::Time end;
+    absl::AnyInvocable<bool()> retry;
+  };
+
   void Withdraw(const rdma::Memory& memory) override;
   absl::Status Add(const EngineOptions& options);
   int PollAll(absl::Time now);
+  int RetryForRoom(absl::Time now);
+  uint64_t EndedOfEngines() const;
 
   rdma::Domain& domain_;
   const NewTransport new_transport_;
@@ -106,8 +118,12 @@ class ShardEngines final : public Exposer {
   ClientEngine* first_ = nullptr;
   std::vector<std::unique_ptr<ClientEngine>> engines_;  // by shard
   const std::shared_ptr<ExposerLink> exposer_link_;
-  bool armed_ = false;    // since the last Poll
-  bool polling_ = false;  // several engines
+  bool armed_ = false;                           // since the last Poll
+  bool polling_ = false;                         // several engines
+  absl::Time polled_at_ = absl::InfinitePast();  // likewise
+  std::vector<RoomWait> room_waits_;
+  uint64_t room_waits_ended_ = 0;
+  uint64_t ended_at_retry_ = 0;  // EndedOfEngines
   mutable Counters sum_;
 };
 
