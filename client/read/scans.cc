@@ -124,6 +124,7 @@ void Scans::Begin(Operation& operation, PartitionMaps& maps) {
                                       "keys are others: start the scan again"));
     }
     operation.found = Found();
+    next.shard = operation.request.from.shard;
   }
   next.dataset = maps.dataset();
   if (next.partition >= maps.count()) return End(operation, BadCursor());

@@ -257,6 +257,20 @@ TEST_F(ClientScanTest, ACursorIsOfOneLifeOfTheServer) {
   EXPECT_TRUE(absl::IsFailedPrecondition(goes_on.status()));
 }
 
+TEST_F(ClientScanTest, AScanThatBeginsAgainIsOfTheSameShard) {
+  StoreMany(2000);
+  Outcome<Scans::Found> outcome;
+  ASSERT_TRUE(engine_->start().Scan(RequestOf(outcome, "s02", 1'000'000, absl::Seconds(20))).ok());
+  RunFor(absl::Milliseconds(2), absl::Microseconds(100));
+  ASSERT_FALSE(outcome.done());
+  KillServer();
+  StartServer(2);
+  ASSERT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(20)));
+  ASSERT_TRUE(outcome.status().ok()) << outcome.status();
+  EXPECT_EQ(outcome.value->value().count, 0u);  // the new server's keys
+  EXPECT_EQ(outcome.value->value().next.shard, 2u);
+}
+
 TEST_F(ClientScanTest, PageAtItsDeadlineReturnsTheKeysFoundSoFar) {
   StoreMany(5000);
   const absl::StatusOr<Scans::Found> page = Page("", UINT64_MAX, absl::Milliseconds(5));
