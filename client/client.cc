@@ -479,6 +479,8 @@ absl::Duration Client::Arm() {
 
 int Client::in_flight() const { return impl_->engines().in_flight(); }
 bool Client::connected() const { return impl_->engines().connected(); }
+uint32_t Client::shards() const { return impl_->engines().count(); }
+uint32_t Client::ShardOf(absl::string_view key) const { return impl_->engines().ShardOf(key); }
 uint64_t Client::dataset() const { return impl_->engines().dataset(); }
 const Counters& Client::counters() const { return impl_->engines().counters(); }
 std::string Client::Describe() const { return impl_->engines().Describe(); }

@@ -427,6 +427,10 @@ class Client {
 
   // Whether the client could send operations at the last Poll or call, to every shard.
   bool connected() const;
+  // How many shards the cluster has, and that of a key. The limits of Options are those of each: a
+  // caller that keeps operations until there is room has a queue for each.
+  uint32_t shards() const;
+  uint32_t ShardOf(absl::string_view key) const;
   // Identifies the keys of the last connected server: the id of its data directory, or without one
   // its incarnation. Another number means that the server was restarted and began empty, or that it
   // is another one. It is set as soon as Connect has returned.

@@ -38,6 +38,8 @@ class AsyncClient {
   // or nothing is in flight.
   pybind11::object Arm();
   int in_flight() const { return client_ == nullptr ? 0 : client_->in_flight(); }
+  uint32_t shards() { return client().shards(); }
+  uint32_t ShardOf(pybind11::handle key) { return client().ShardOf(Bytes::Key(key).view()); }
   // Ends all operations: the next Poll returns them.
   void Close();
 

@@ -41,6 +41,8 @@ void DefineAsyncClient(py::module_& module) {
       .def("arm", &Self::Arm)
       .def("close", &Self::Close)
       .def_property_readonly("in_flight", &Self::in_flight)
+      .def_property_readonly("shards", &Self::shards)
+      .def("shard_of", &Self::ShardOf)
       .def("allocate", &Self::Allocate)
       .def("register", &Self::Register)
       .def("get", &Self::Get)

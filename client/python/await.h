@@ -53,36 +53,47 @@ T AwaitAnswer(bool is_write, Take take, Start start) {
   return *std::move(answer);
 }
 
-// The operations of `indices`, all with the lane of `take()`, as many at once as the limits allow.
-// `start(client, i, left, callback)` starts that of index i, with the time `left`. The answers go
-// to `answers`, which must outlive the call.
-template <typename T, typename Take, typename Start>
+// The operations of `indices`, all with the lane of `take()`, as many at once as the limits of each
+// shard allow. `key_of(i)` is the key of index i. `start(client, i, left, callback)` starts its
+// operation, with the time `left`. The answers go to `answers`, which must outlive the call.
+template <typename T, typename Take, typename KeyOf, typename Start>
 void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>& indices,
-                  std::vector<absl::StatusOr<T>>& answers, Start start) {
+                  std::vector<absl::StatusOr<T>>& answers, KeyOf key_of, Start start) {
+  // The indices of one shard.
+  struct Part {
+    std::vector<size_t> indices;
+    size_t next = 0;
+    size_t in_flight = 0;
+  };
   const absl::Time end = absl::Now() + deadline;
-  size_t in_flight = 0;
+  size_t unanswered = indices.size();
   Lanes::Taken lane = take();
   const GilReleased released;
-  for (size_t next = 0; next < indices.size() || in_flight > 0;) {
-    while (next < indices.size()) {
-      const size_t i = indices[next];
-      const absl::Duration left = std::max(end - absl::Now(), absl::Nanoseconds(1));
-      absl::Status status = start(*lane, i, left, [&, i](absl::StatusOr<T> answer) {
-        --in_flight;
-        answers[i] = std::move(answer);
-      });
-      if (absl::IsResourceExhausted(status) && in_flight > 0) break;
-      if (status.ok()) {
-        ++in_flight;
-      } else {
-        answers[i] = std::move(status);
+  std::vector<Part> parts(lane->shards());
+  for (const size_t i : indices) parts[lane->ShardOf(key_of(i))].indices.push_back(i);
+  while (unanswered > 0) {
+    for (Part& part : parts) {
+      for (; part.next < part.indices.size(); ++part.next) {
+        const size_t i = part.indices[part.next];
+        const absl::Duration left = std::max(end - absl::Now(), absl::Nanoseconds(1));
+        absl::Status status = start(*lane, i, left, [&, i](absl::StatusOr<T> answer) {
+          --part.in_flight;
+          --unanswered;
+          answers[i] = std::move(answer);
+        });
+        if (absl::IsResourceExhausted(status) && part.in_flight > 0) break;
+        if (status.ok()) {
+          ++part.in_flight;
+        } else {
+          --unanswered;
+          answers[i] = std::move(status);
+        }
       }
-      ++next;
     }
-    if (in_flight == 0) continue;
-    const size_t before = in_flight;
+    if (unanswered == 0) break;
+    const size_t before = unanswered;
     lane->Wait(kSlice);
-    if (in_flight == before) CheckSignals();
+    if (unanswered == before) CheckSignals();
   }
 }
 

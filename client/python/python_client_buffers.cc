@@ -47,7 +47,8 @@ std::vector<absl::StatusOr<T>> AwaitItems(const std::vector<KeyAndSpan>& items,
     for (size_t i : left) {
       (items[i].span.buffer->home() == first.home() ? these : others).push_back(i);
     }
-    AwaitAnswers([&] { return std::move(lane); }, rest, these, answers, start);
+    AwaitAnswers([&] { return std::move(lane); }, rest, these, answers,
+                 [&](size_t i) { return items[i].key.view(); }, start);
     left = std::move(others);
   }
   return answers;

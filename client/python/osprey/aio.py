@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from . import _arrays, _core
@@ -73,7 +73,7 @@ class Client:
         self._deadline = DEADLINE if deadline is None else deadline
         self._core: _core.AsyncClient | None = None
         self._fileno = -1
-        self._later: deque[_Later] = deque()
+        self._later: dict[Hashable, deque[_Later]] = {}  # by _queue_of; none is empty
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -98,7 +98,7 @@ class Client:
         for handle in (self._soon, self._timer):
             if handle is not None:
                 handle.cancel()
-        later = list(self._later)
+        later = [one for queue in self._later.values() for one in queue]
         self._later.clear()
         await self._loop.run_in_executor(None, core.close)
         self._end(core.poll())
@@ -124,14 +124,15 @@ class Client:
             raise RuntimeError("this Client belongs to another event loop: make one in each")
         future = self._loop.create_future()
         try:
-            if self._later:
+            if self._later and _queue_of(core, name, args) in self._later:
                 raise LimitReached  # it starts after those, however little it needs
             getattr(core, name)(future, *args)
         except LimitReached:
             if not self._later and core.in_flight == 0:
                 raise
             wait = self._deadline if args[-1] is None else args[-1]
-            self._later.append(_Later(future, name, args, self._loop.time() + wait))
+            queue = self._later.setdefault(_queue_of(core, name, args), deque())
+            queue.append(_Later(future, name, args, self._loop.time() + wait))
         if self._soon is None:
             self._soon = self._loop.call_soon(self._poll)
         return future
@@ -157,8 +158,14 @@ class Client:
             self._timer = self._loop.call_later(delay, self._poll)
 
     def _begin_later(self, core: _core.AsyncClient) -> None:
-        while self._later:
-            one = self._later[0]
+        for shards, queue in list(self._later.items()):
+            self._begin_queue(core, queue)
+            if not queue:
+                del self._later[shards]
+
+    def _begin_queue(self, core: _core.AsyncClient, queue: deque[_Later]) -> None:
+        while queue:
+            one = queue[0]
             left = one.end - self._loop.time()
             if one.future.done():
                 pass
@@ -173,7 +180,7 @@ class Client:
                     one.future.set_exception(error)
                 except Exception as error:
                     one.future.set_exception(error)
-            self._later.popleft()
+            queue.popleft()
 
     @staticmethod
     def _end(ended: list[tuple[asyncio.Future[Any], Any, bool]]) -> None:
@@ -407,6 +414,22 @@ class Client:
             return None
         _arrays.check_out(out, *_arrays.described(room, info.length))
         return out
+
+
+def _queue_of(core: _core.AsyncClient, name: str, args: tuple[Any, ...]) -> Hashable:
+    """The limits are those of each shard: operations wait for those of the same shards before them, and for no others."""
+    if core.shards == 1:
+        return 0
+    if name in ("get_many", "put_many", "delete_many"):
+        items = args[0]
+        keys = [item[0] for item in items] if name == "put_many" and not isinstance(items, Mapping) else items
+        shards = frozenset(core.shard_of(key) for key in keys)
+        return next(iter(shards)) if len(shards) == 1 else shards
+    if name == "scan_page":
+        return name, args[0][:3]  # the cursor, which begins with its shard
+    if name in ("count", "stats_text"):
+        return name
+    return core.shard_of(args[0])
 
 
 def _again(items: Any) -> Any:

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/client/shards/shard_servers.h"
 #include "tests/support/subprocess.h"
 
 namespace osprey {
@@ -18,11 +19,11 @@ class PythonClientTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  void Run(const std::string& file) {
+  void Run(const std::string& file) { RunAt(server_->uri(), file); }
+  void RunAt(const std::string& uri, const std::string& file) {
     ProgramOptions options;
     options.environment = {"PYTHONPATH=client/python", "PYTHONDONTWRITEBYTECODE=1",
-                           "OSPREY_URI=" + server_->uri(),
-                           absl::StrCat("OSPREY_SERVER_PID=", server_->pid())};
+                           "OSPREY_URI=" + uri, absl::StrCat("OSPREY_SERVER_PID=", server_->pid())};
     options.timeout = absl::Minutes(4);
     const ProgramResult result = RunProgram({"/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p",
                                              "no:cacheprovider", "tests/client/python/" + file},
@@ -45,6 +46,12 @@ TEST_F(PythonClientTest, Asyncio) { Run("aio_test.py"); }
 TEST_F(PythonClientTest, MethodsOfMooncakesStore) { Run("mooncake_test.py"); }
 
 TEST_F(PythonClientTest, ThreadsForksAndInterruptedWaits) { Run("waits_test.py"); }
+
+TEST_F(PythonClientTest, AShardThatIsGoneDelaysItsOwnKeysAlone) {
+  ShardServers servers(4);
+  servers.Stop(2);
+  RunAt(servers.uri(), "shards_test.py");
+}
 
 TEST_F(PythonClientTest, Examples) { Run("examples_test.py"); }
 

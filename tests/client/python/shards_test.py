@@ -1,0 +1,71 @@
+"""A client of a cluster of four shards, of which shard 2 is gone."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import osprey
+import osprey.aio
+
+GONE = 2
+MANY = 400  # more than may be in flight
+URI = os.environ["OSPREY_URI"]
+
+
+def _keys(shard_of, is_wanted, count):
+    names = (f"key{i}" for i in range(100_000))
+    return [key for key, _ in zip((name for name in names if is_wanted(shard_of(name))), range(count))]
+
+
+def test_operations_of_asyncio_wait_for_those_of_their_shard_alone():
+    async def run():
+        client = await osprey.aio.Client(URI, connect_timeout=60, deadline=60).connect()
+        shard_of = client._core.shard_of
+        gone = _keys(shard_of, lambda shard: shard == GONE, MANY)
+        live = _keys(shard_of, lambda shard: shard != GONE, MANY * 3)
+        waiting = [asyncio.ensure_future(client.put(key, b"value")) for key in gone]
+        waiting += [asyncio.ensure_future(client.get_many(gone[:2])), asyncio.ensure_future(client.count())]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(client.put(key, key.encode()) for key in live))
+        assert [found.value for found in await client.get_many(live[:10])] == [key.encode() for key in live[:10]]
+        # Of one key, in their order, also if they wait.
+        numbers = await asyncio.gather(*(client.incr("number" if shard_of("number") != GONE else "count") for _ in range(MANY)))
+        assert [number.value for number in numbers] == list(range(1, MANY + 1))
+        assert not any(one.done() for one in waiting)
+        await client.close()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(end, osprey.Closed) for end in ends)
+
+    asyncio.run(run())
+
+
+def test_keys_of_one_blocking_call_wait_for_those_of_their_shard_alone():
+    async def by_shard():
+        async with osprey.aio.Client(URI, connect_timeout=60) as client:
+            shard_of = client._core.shard_of
+            return _keys(shard_of, lambda shard: shard == GONE, MANY), _keys(shard_of, lambda shard: shard != GONE, 5)
+
+    gone, live = asyncio.run(by_shard())
+    found = []
+
+    def watch():
+        with osprey.Client(URI, connect_timeout=60, deadline=60) as other:
+            end = time.monotonic() + 50
+            while len(found) < len(live) and time.monotonic() < end:
+                time.sleep(0.01)
+                found[:] = [value for value in other.get_many(live) if value is not None and value.value == b"from"]
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
+        room = client.allocate(4)
+        memoryview(room)[:] = b"from"
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.put_many_from([(key, room) for key in gone + live])
+        watcher.join()
+    assert len(found) == len(live)
