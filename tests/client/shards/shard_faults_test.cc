@@ -224,7 +224,7 @@ TEST_F(ShardFaultsTest, KeysWaitForRoomUntilTheDeadline) {
   std::vector<absl::StatusOr<uint64_t>> answers;
   const auto done = [&](std::vector<absl::StatusOr<uint64_t>> puts) { answers = std::move(puts); };
   WriteOptions options;
-  options.deadline = absl::Seconds(2);
+  options.deadline = absl::Seconds(5);
   ASSERT_TRUE(client->StartMultiPut(ItemsOf(keys), options, done).ok());
   while (answers.empty()) client->Wait(kLong);
   ASSERT_EQ(answers.size(), keys.size());
