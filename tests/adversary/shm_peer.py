@@ -15,7 +15,7 @@ import time
 
 # rdma/shm/socket.h: ConnectData, then kind, key, length, incarnation.
 PACKET = struct.Struct("<IHHHHIIIIIQQ")
-MAGIC, VERSION = 0x5250534F, 8
+MAGIC, VERSION = 0x5250534F, 9
 CONNECT, EXPOSE, WAKE, BYE, WITHDRAW = 1, 2, 3, 4, 5
 
 # rdma/wire/wire.h
@@ -205,7 +205,7 @@ class Peer:
             self.liveness = memfd(4096)
             self.expose(self.liveness, 4096, LIVENESS_KEY)
         where = liveness or (0, 8, LIVENESS_KEY)
-        self.hello_body = struct.pack("<QQ", *resume) + MEMORY.pack(*where, 0) + bytes(8)
+        self.hello_body = struct.pack("<QQ", *resume) + MEMORY.pack(*where, 0) + bytes(16)  # no data id; shard 0, of any number
         return self.push(frame(HELLO, self.hello_body))
 
     def respond(self, challenge, key):
