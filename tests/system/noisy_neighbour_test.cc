@@ -6,7 +6,8 @@
 // misbehaving clients. The measuring client alternates between them within half a millisecond, so
 // that other effects are the same for both. The latency of the other server is the quiet value. The
 // test compares the p99 of all operations of some rounds, in each of which the misbehaving clients
-// start again. The p99 of one round would be the host's effect on seven operations.
+// start again. The p99 of one round would be the host's effect on seven operations. If the limit is
+// exceeded after some rounds, more rounds follow: the host's effects even out, a server's do not.
 
 #include <atomic>
 #include <chrono>
@@ -28,7 +29,7 @@
 namespace osprey {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kRounds = 5;        // at least, and four times as many at most
 constexpr int kOperations = 700;  // of each kind in a round
 constexpr absl::Duration kRoundMax = absl::Seconds(3);
 constexpr absl::Duration kPace = absl::Microseconds(200);  // between two operations
@@ -95,11 +96,18 @@ class NoisyNeighbourTest : public testing::Test {
   template <typename MisbehavingClients>
   void ExpectToleratedBeside() {
     Latencies quiet, disturbed;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 1; !IsEnough(round, quiet, disturbed); ++round) {
       const MisbehavingClients misbehaving(server_->uri());
       RunRound(quiet, disturbed);
     }
     Compare(quiet, disturbed);
+  }
+
+  // Whether the rounds before this one, counted from 1, are enough.
+  static bool IsEnough(int round, const Latencies& quiet, const Latencies& disturbed) {
+    if (round > 4 * kRounds) return true;
+    return round > kRounds && IsTolerable(quiet.put_ns, disturbed.put_ns) &&
+           IsTolerable(quiet.get_ns, disturbed.get_ns);
   }
 
   static void Compare(const Latencies& quiet, const Latencies& disturbed) {
@@ -283,12 +291,7 @@ TEST_F(NoisyNeighbourTest, FiveHundredReconnectingAtMostDoubleTheLatencyOfOthers
   // They take longer than a round.
   Latencies quiet, disturbed;
   Returning misbehaving(server_->uri());
-  // The p99 of 2,000 operations depends on twenty of them. If it exceeds the limit, the test
-  // measures three times as many.
-  for (int round = 0; round < 3 * kRounds; ++round) {
-    RunRound(quiet, disturbed);
-    if (round + 1 == kRounds && IsTolerable(quiet.put_ns, disturbed.put_ns)) break;
-  }
+  for (int round = 1; !IsEnough(round, quiet, disturbed); ++round) RunRound(quiet, disturbed);
   misbehaving.Stop();
   std::printf("meanwhile %d came back\n", misbehaving.came_back());
   EXPECT_GT(misbehaving.came_back(), 0);
@@ -297,13 +300,14 @@ TEST_F(NoisyNeighbourTest, FiveHundredReconnectingAtMostDoubleTheLatencyOfOthers
 
 TEST_F(NoisyNeighbourTest, TwoThousandShortClientsAtMostDoubleTheLatencyOfOthers) {
   Latencies quiet, disturbed;
-  for (int crowds = 0; crowds < 3; ++crowds) {  // or one, as above
+  for (int crowds = 0; crowds < 4; ++crowds) {
     Crowd crowd(server_->uri());
     const absl::Time end = absl::Now() + 3 * kPatience;  // of its three steps
     while (!crowd.has_left() && absl::Now() < end) RunRound(quiet, disturbed);
     crowd.Stop();
     ASSERT_TRUE(crowd.has_left());
-    if (crowds == 0 && IsTolerable(quiet.put_ns, disturbed.put_ns)) break;
+    if (IsTolerable(quiet.put_ns, disturbed.put_ns) && IsTolerable(quiet.get_ns, disturbed.get_ns))
+      break;
   }
   Compare(quiet, disturbed);
 }
