@@ -46,12 +46,19 @@ absl::StatusOr<ClusterRecord> DecodeCluster(const EtcdUri& uri, const RangeAnswe
 // What the flags do not fit. Adapts `config`.
 absl::Status Fit(const ClusterRecord& record, Config& config) {
   config.shards = record.shards;
-  if (config.shard_bytes() < record.shard_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--memory: ", FormatSize(config.memory_bytes), " is less than the ",
-        FormatSize(record.shard_bytes * record.shards), " that the cluster was created with",
-        record.shards == 1 ? "" : absl::StrCat(" for ", record.shards, " shards"),
-        ", so a copy of the data might not fit; write at least that"));
+  config.slots = static_cast<uint32_t>(
+      std::min<uint64_t>(config.memory_bytes / record.shard_bytes, record.shards));
+  if (config.slots == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--memory: ", FormatSize(config.memory_bytes), " is less than the ",
+                     FormatSize(record.shard_bytes), " that the cluster was created with",
+                     record.shards == 1 ? "" : " for each shard",
+                     ", so a copy of the data might not fit; write at least that"));
+  }
+  if (config.slots < record.shards) {
+    LogOfCluster(absl::StrCat("this server has memory for ", config.slots, " of the ",
+                              record.shards, " shards; for all, --memory would be ",
+                              FormatSize(record.shard_bytes * record.shards)));
   }
   if (absl::Status status =
           CheckShardAddresses(record.shards, config.listen, config.cluster->listen);
@@ -94,9 +101,9 @@ std::function<absl::StatusOr<std::vector<LinkPort>>()> NewLinkPorts(const Cluste
   };
 }
 
-std::vector<SessionImage> SessionsOf(const Shard& shard) {
+std::vector<SessionImage> SessionsOf(const Slot& slot) {
   std::vector<SessionImage> sessions;
-  for (const std::unique_ptr<Engine>& engine : shard.engines) {
+  for (const std::unique_ptr<Engine>& engine : slot.engines) {
     std::vector<SessionImage> own = engine->SessionImages();
     std::move(own.begin(), own.end(), std::back_inserter(sessions));
   }
@@ -104,8 +111,8 @@ std::vector<SessionImage> SessionsOf(const Shard& shard) {
 }
 
 // Of a log line.
-std::string NameOf(const Shard& shard, const Server& server) {
-  return server.shards.size() == 1 ? "" : absl::StrCat("shard ", shard.number, ": ");
+std::string NameOf(const Slot& slot, const Server& server) {
+  return server.cluster->record.shards == 1 ? "" : absl::StrCat("shard ", slot.shard, ": ");
 }
 
 absl::Status NoDescriptorForPollers() {
@@ -113,76 +120,77 @@ absl::Status NoDescriptorForPollers() {
       "no descriptor is left for the pollers; allow more open files (ulimit -n)");
 }
 
-// No engine uses the shard's tables from now on. The cluster's thread may wait for that.
-void EndEngines(std::vector<SessionImage> sessions, Server& server, Shard& shard) {
-  shard.engines.clear();
-  shard.snapshots->Close();
-  for (ShardPlace& place : shard.places) place.scratch.clear();
-  server.node->shard(shard.number).EndService(std::move(sessions));
+// No engine uses the slot's tables from now on. The cluster's thread may wait for that.
+void EndEngines(std::vector<SessionImage> sessions, Server& server, Slot& slot) {
+  slot.engines.clear();
+  slot.snapshots->Close();
+  for (SlotPlace& place : slot.places) place.scratch.clear();
+  server.node->slot(slot.number).EndService(std::move(sessions));
 }
 
 absl::Status BeginEngines(const Config& config, absl::Span<const SessionImage> sessions,
-                          Server& server, Shard& shard) {
-  shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
-  if (!shard.snapshots->valid()) return NoDescriptorForPollers();
-  if (absl::Status status = MakeEngines(config, sessions, server, shard); !status.ok())
+                          Server& server, Slot& slot) {
+  slot.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+  if (!slot.snapshots->valid()) return NoDescriptorForPollers();
+  if (absl::Status status = MakeEngines(config, sessions, server, slot); !status.ok())
     return status;
-  return ListenAll(config, server, shard).status();
+  return ListenAll(config, server, slot).status();
 }
 
 // The engines of one time as the primary.
 absl::Status Serve(const Config& config, const std::vector<SessionImage>& sessions, Server& server,
-                   Shard& shard) {
+                   Slot& slot) {
   StopBell bell;
   absl::Status status =
-      bell.valid() ? BeginEngines(config, sessions, server, shard) : NoDescriptorForPollers();
+      bell.valid() ? BeginEngines(config, sessions, server, slot) : NoDescriptorForPollers();
   if (!status.ok()) {
-    if (shard.snapshots == nullptr)
-      shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
-    EndEngines(sessions, server, shard);
+    if (slot.snapshots == nullptr)
+      slot.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+    EndEngines(sessions, server, slot);
     return status;
   }
 
-  ShardNode& node = server.node->shard(shard.number);
+  ShardNode& node = server.node->slot(slot.number);
   std::atomic<bool> is_to_end{false};
   node.BeginService(
       [&] {
         is_to_end = true;
-        shard.snapshots->Close();
+        slot.snapshots->Close();
         bell.Ring();
       },
       [&]() -> std::optional<std::vector<SessionImage>> {
-        absl::optional<std::vector<SessionImage>> taken = shard.snapshots->Take();
+        absl::optional<std::vector<SessionImage>> taken = slot.snapshots->Take();
         if (!taken.has_value()) return std::nullopt;
         return *std::move(taken);
       });
   const auto ending = [&](const absl::Status& why) {
-    LogOfCluster(absl::StrCat(NameOf(shard, server), "clients are no longer served",
+    LogOfCluster(absl::StrCat(NameOf(slot, server), "clients are no longer served",
                               why.ok() ? "" : absl::StrCat(": ", why.message())));
   };
-  status = RunShard(
-      config, [] {}, ending, bell, shard);
+  status = RunSlot(
+      config, [] {}, ending, bell, slot);
   if (is_to_end) status = absl::OkStatus();
-  EndEngines(SessionsOf(shard), server, shard);
+  EndEngines(SessionsOf(slot), server, slot);
   return status;
 }
 
-// A thread for each shard.
-struct ShardRunner {
+// A thread for each slot.
+struct SlotRunner {
   const Config& config;
   StopBell& bell;
   Server& server;
-  Shard& shard;
+  Slot& slot;
   pthread_t thread = {};
   absl::Status status = absl::OkStatus();
 
   void Run() {
     for (;;) {
-      absl::StatusOr<std::optional<std::vector<SessionImage>>> sessions =
-          server.node->shard(shard.number).AwaitService(bell.flag());
-      status = sessions.status();
-      if (!status.ok() || !sessions->has_value()) break;
-      status = Serve(config, **sessions, server, shard);
+      const absl::StatusOr<std::optional<OfferedService>> offered =
+          server.node->slot(slot.number).AwaitService(bell.flag());
+      status = offered.status();
+      if (!status.ok() || !offered->has_value()) break;
+      slot.shard = (*offered)->shard;
+      status = Serve(config, (*offered)->sessions, server, slot);
       if (!status.ok()) break;
     }
     // Then the other shards are handed over.
@@ -218,6 +226,7 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
   NodeOptions options{.keys = cluster.keys,
                       .cluster = cluster.record,
                       .server = config.cluster->server_id,
+                      .zone = config.cluster->zone,
                       .listen = {},
                       .key = config.cluster->key,
                       .backup_timeout = config.cluster->backup_timeout,
@@ -229,16 +238,16 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
   for (const rdma::Address& address : config.cluster->listen)
     options.listen.push_back(address.ToString());
   NodeParts parts{
-      .shards = {}, .wake = cluster.wake, .renewals = *cluster.renewals, .calls = *cluster.calls};
-  for (const auto& shard : server.shards) {
-    ShardParts of_shard{.tables = *shard->tables,
-                        .clock = shard->clock,
-                        .changes = {},
-                        .writes = shard->writes->writes,
-                        .region = {shard->memory->data(), shard->memory->size()},
-                        .region_incarnation = shard->incarnation};
-    for (const auto& changes : shard->writes->changes) of_shard.changes.push_back(changes.get());
-    parts.shards.push_back(std::move(of_shard));
+      .slots = {}, .wake = cluster.wake, .renewals = *cluster.renewals, .calls = *cluster.calls};
+  for (const auto& slot : server.slots) {
+    ShardParts of_slot{.tables = *slot->tables,
+                       .clock = slot->clock,
+                       .changes = {},
+                       .writes = slot->writes->writes,
+                       .region = {slot->memory->data(), slot->memory->size()},
+                       .region_incarnation = slot->incarnation};
+    for (const auto& changes : slot->writes->changes) of_slot.changes.push_back(changes.get());
+    parts.slots.push_back(std::move(of_slot));
   }
   absl::StatusOr<std::unique_ptr<ClusterNode>> node =
       ClusterNode::Start(std::move(options), std::move(parts));
@@ -248,26 +257,27 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
 }
 
 absl::Status RunAsMember(const Config& config, StopBell& bell, Server& server) {
-  std::vector<ShardRunner> runners;
-  for (const auto& shard : server.shards) runners.push_back({config, bell, server, *shard});
+  std::vector<SlotRunner> runners;
+  for (const auto& slot : server.slots) runners.push_back({config, bell, server, *slot});
   void* (*const run)(void*) = [](void* self) -> void* {
-    static_cast<ShardRunner*>(self)->Run();
+    static_cast<SlotRunner*>(self)->Run();
     return nullptr;
   };
   size_t begun = 1;
   absl::Status status;
   for (; begun < runners.size(); ++begun) {
-    const std::string name = absl::StrCat("shard-", begun);
+    const std::string name = absl::StrCat("slot-", begun);
     if (rdma::StartBackgroundThread(name.c_str(), run, &runners[begun], runners[begun].thread))
       continue;
     status = absl::ResourceExhaustedError(
-        "cannot start a thread for each shard; allow more threads (TasksMax=, ulimit -u)");
+        "cannot start a thread for each slot of a shard; allow more threads (TasksMax=, ulimit "
+        "-u)");
     bell.Ring();
     break;
   }
   if (status.ok()) runners[0].Run();
   for (size_t i = 1; i < begun; ++i) pthread_join(runners[i].thread, nullptr);
-  for (const ShardRunner& runner : runners) {
+  for (const SlotRunner& runner : runners) {
     if (status.ok()) status = runner.status;
   }
   return status;

@@ -1,6 +1,6 @@
 // What a server has only in a cluster: its store, its node, and engines of the shards whose primary it is.
 //
-//   OpenCluster ──> shards ──> StartNode ──> RunAsMember, of each shard: AwaitService, engines, EndService, …
+//   OpenCluster ──> slots ──> StartNode ──> RunAsMember, of each slot: AwaitService, engines, EndService, …
 //
 // Thread rule: the main thread.
 
@@ -41,12 +41,12 @@ struct ClusterParts {
   Wake wake;
 };
 
-// What the pollers of a shard write. The members point to each other: it stays where it is.
-struct ShardWrites {
+// What the pollers of a slot write. The members point to each other: it stays where it is.
+struct SlotWrites {
   // `wake`: the cluster's thread's.
-  explicit ShardWrites(Wake& wake) : writes([&wake] { wake.Ring(); }) {}
-  ShardWrites(const ShardWrites&) = delete;
-  ShardWrites& operator=(const ShardWrites&) = delete;
+  explicit SlotWrites(Wake& wake) : writes([&wake] { wake.Ring(); }) {}
+  SlotWrites(const SlotWrites&) = delete;
+  SlotWrites& operator=(const SlotWrites&) = delete;
 
   ReplicatedWrites writes;
   std::vector<std::unique_ptr<ReplicatedChanges>> changes;  // by partition
@@ -54,13 +54,13 @@ struct ShardWrites {
 };
 
 // Reads what the cluster is, and tries again while the store does not answer. Adapts `config` to it: the
-// number of shards, and the longest value. Errors: NOT_FOUND (there is no such cluster; says how to create
+// numbers of shards and slots, and the longest value. Errors: NOT_FOUND (there is no such cluster; says how to create
 // it), FAILED_PRECONDITION (this program or --memory does not fit it), INVALID_ARGUMENT (--listen, or
 // --value-max), CANCELLED: `stop` became true; those of EtcdClient::Create.
 absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(Config& config,
                                                           const std::atomic<bool>& stop);
 
-// REQUIRES: server.cluster and the shards are there. Errors: those of ClusterNode::Start.
+// REQUIRES: server.cluster and the slots are there. Errors: those of ClusterNode::Start.
 absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Server& server);
 
 // Serves each shard whenever this server is its primary, until `bell` rings. It rings the bell if the server

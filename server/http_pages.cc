@@ -32,7 +32,7 @@ HttpPage HealthPage(const absl::Status& health) {
 
 MonitorReading ReadServer(Server& server) {
   MonitorReading reading = server.monitor->Read();
-  const Clock& clock = server.shards.front()->clock;
+  const Clock& clock = server.slots.front()->clock;
   reading.stats.uptime = clock.Now() - clock.Started();
   reading.stats.process_cpu = ProcessCpu();
   reading.process = ReadProcessFigures();
@@ -85,11 +85,11 @@ absl::Status OpenMetrics(const Config& config, const std::vector<std::string>& u
     durability = [&durable = *server.durability] { return durable.stats(); };
   std::function<ClusterStats()> cluster;
   if (server.node != nullptr) cluster = [&node = *server.node] { return node.stats(); };
-  std::vector<Monitor::Watched> shards;
-  for (const auto& shard : server.shards)
-    shards.push_back({*shard->tables, *shard->pollers, shard->heartbeats, shard->clock});
+  std::vector<Monitor::Watched> slots;
+  for (const auto& slot : server.slots)
+    slots.push_back({*slot->tables, *slot->pollers, slot->heartbeats, slot->clock});
   server.monitor =
-      std::make_unique<Monitor>(std::move(shards), *server.admission, server.client_gets,
+      std::make_unique<Monitor>(std::move(slots), *server.admission, server.client_gets,
                                 FixedStats(config), std::move(durability), std::move(cluster));
   const auto answer = [&server, health = std::move(health),
                        fixed = FixedStatus(config, uris)](absl::string_view path) {

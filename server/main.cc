@@ -101,6 +101,9 @@ DEFINE_string(cluster_password_file, "",
 DEFINE_string(backup_timeout, "1s",
               "with --cluster, a primary may drop a backup that acknowledges nothing for so long; "
               "writes wait until then, 100ms to 1m [1s]");
+DEFINE_string(zone, "",
+              "with --cluster, what may fail at once, as a rack: copies of a shard are placed in "
+              "different zones where there is room [none: as all servers without one]");
 DEFINE_string(memory_for, "",
               "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that such pairs fill to nine tenths, "
               "and end [none: serve]");
@@ -162,6 +165,7 @@ ClusterFlags ClusterFlagsGiven() {
   flags.listen = FLAGS_cluster_listen;
   flags.key_file = FLAGS_cluster_key_file;
   flags.backup_timeout = FLAGS_backup_timeout;
+  flags.zone = FLAGS_zone;
   return flags;
 }
 
@@ -183,7 +187,7 @@ int Main(int argc, char** argv) {
   }
   for (const char* const flag :
        {"auth_key_file", "metrics", "data_dir", "memory_for", "cluster", "server_id",
-        "cluster_listen", "cluster_key_file", "cluster_ca_file", "cluster_certificate_file",
+        "cluster_listen", "zone", "cluster_key_file", "cluster_ca_file", "cluster_certificate_file",
         "cluster_certificate_key_file", "cluster_user", "cluster_password_file"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
       return Fail(kExitUsage, status.message());

@@ -64,9 +64,9 @@ absl::Status HandleSignals() {
 
 // A poller whose write waits for other servers does not turn.
 absl::Status CheckPollers(const Server& server) {
-  for (const auto& shard : server.shards) {
-    if (shard->writes != nullptr && shard->writes->writes.awaiting() > 0) continue;
-    if (absl::Status status = CheckTurning(shard->heartbeats, shard->clock.Now()); !status.ok())
+  for (const auto& slot : server.slots) {
+    if (slot->writes != nullptr && slot->writes->writes.awaiting() > 0) continue;
+    if (absl::Status status = CheckTurning(slot->heartbeats, slot->clock.Now()); !status.ok())
       return status;
   }
   return absl::OkStatus();
@@ -81,7 +81,8 @@ absl::Status CheckHealth(const Server& server) {
 std::string DescribeData(const Config& config) {
   if (config.cluster.has_value())
     return absl::StrCat(" cluster=", config.cluster->etcd.uri.ToString(),
-                        " server_id=", config.cluster->server_id, " shards=", config.shards);
+                        " server_id=", config.cluster->server_id, " shards=", config.shards,
+                        " slots=", config.slots);
   if (config.data_dir.empty()) return "";
   std::string text =
       absl::StrCat(" data_dir=", config.data_dir, " durability=", NameOf(config.durability));
@@ -96,7 +97,7 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
   Log(absl::StrCat(
       "version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
       "; memory=", FormatSize(config.memory_bytes),
-      " page_bytes=", server.shards.front()->memory->page_size(), " poll=", NameOf(config.poll),
+      " page_bytes=", server.slots.front()->memory->page_size(), " poll=", NameOf(config.poll),
       " pollers=", config.pollers, " connections_max=", config.connections_max,
       " value_max=", FormatSize(config.value_bytes_max), " evict=", NameOf(config.evict),
       DescribeData(config), "; nothing is encrypted; ",
@@ -144,10 +145,10 @@ absl::Status OpenStores(Config& config, Server& server) {
 
 ServeResult ServeAlone(const Config& config, absl::Span<const SessionImage> sessions,
                        Server& server) {
-  Shard& shard = *server.shards.front();
-  if (absl::Status status = MakeEngines(config, sessions, server, shard); !status.ok())
+  Slot& slot = *server.slots.front();
+  if (absl::Status status = MakeEngines(config, sessions, server, slot); !status.ok())
     return Failed(status);
-  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server, shard);
+  const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server, slot);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
   if (absl::Status status = OpenMetrics(
           config, *uris, [&] { return CheckHealth(server); }, server);
@@ -155,8 +156,8 @@ ServeResult ServeAlone(const Config& config, absl::Span<const SessionImage> sess
     return {ServeExit::kCannotListen, std::move(status)};
   absl::Status status = StartDurability(server);
   if (!status.ok()) return Failed(status);
-  status = RunShard(
-      config, [&] { Announce(config, server, *uris); }, LogEnding, *stop_bell, shard);
+  status = RunSlot(
+      config, [&] { Announce(config, server, *uris); }, LogEnding, *stop_bell, slot);
   server.metrics.reset();
   if (absl::Status end = EndDurability(server); status.ok()) status = std::move(end);
   if (!status.ok()) return Failed(status);
@@ -193,11 +194,11 @@ ServeResult Serve(Config config) {
   if (absl::Status status = OpenStores(config, server); !status.ok()) return Failed(status);
   // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of
   // addresses for each new thread, those that exist because of clients among them.
-  (void)mallopt(M_ARENA_MAX, static_cast<int>(config.shards * config.pollers) + 1);
+  (void)mallopt(M_ARENA_MAX, static_cast<int>(config.slots * config.pollers) + 1);
   if (absl::Status status = OpenDomains(config, server); !status.ok()) {
     return {ServeExit::kCannotListen, std::move(status)};
   }
-  if (absl::Status status = MakeShards(config, server); !status.ok()) return Failed(status);
+  if (absl::Status status = MakeSlots(config, server); !status.ok()) return Failed(status);
   const absl::StatusOr<std::vector<SessionImage>> sessions =
       Load(config, stop_bell->flag(), server);
   if (!sessions.ok()) return Failed(sessions.status());

@@ -34,7 +34,7 @@ absl::Duration ProcessCpu() {
   return absl::DurationFromTimeval(usage.ru_utime) + absl::DurationFromTimeval(usage.ru_stime);
 }
 
-Shard::~Shard() {
+Slot::~Slot() {
   engines.clear();
   if (snapshots != nullptr) snapshots->Close();
   tables.reset();
@@ -44,9 +44,9 @@ Shard::~Shard() {
 // The node uses tables, the log of a data directory those that give it their changes.
 Server::~Server() {
   metrics.reset();
-  for (const auto& shard : shards) {
-    shard->engines.clear();
-    if (shard->snapshots != nullptr) shard->snapshots->Close();
+  for (const auto& slot : slots) {
+    slot->engines.clear();
+    if (slot->snapshots != nullptr) slot->snapshots->Close();
   }
   node.reset();
   durability.reset();
@@ -78,7 +78,7 @@ absl::Status OpenDomains(const Config& config, Server& server) {
 
 namespace {
 
-absl::Status MakeMemory(const Config& config, const Server& server, Shard& shard) {
+absl::Status MakeMemory(const Config& config, const Server& server, Slot& slot) {
   rdma::HostMemoryOptions options;
   options.huge_pages = config.huge_pages;
   // RDMA devices pin all of it anyway; without one, memory is committed on use.
@@ -88,23 +88,23 @@ absl::Status MakeMemory(const Config& config, const Server& server, Shard& shard
   absl::StatusOr<rdma::HostMemory> memory =
       rdma::HostMemory::Create("osprey-region", config.shard_bytes(), options);
   if (!memory.ok()) return memory.status();
-  shard.memory = std::make_unique<rdma::HostMemory>(*std::move(memory));
+  slot.memory = std::make_unique<rdma::HostMemory>(*std::move(memory));
   for (const Place& place : server.places) {
     absl::StatusOr<std::unique_ptr<rdma::Memory>> region =
-        place.domain->Register(*shard.memory, rdma::Access::kRemoteRead);
+        place.domain->Register(*slot.memory, rdma::Access::kRemoteRead);
     if (!region.ok()) return region.status();
-    shard.places.push_back({*std::move(region), {}});
+    slot.places.push_back({*std::move(region), {}});
   }
   return absl::OkStatus();
 }
 
-absl::Status MakeTables(const Config& config, Server& server, Shard& shard) {
+absl::Status MakeTables(const Config& config, Server& server, Slot& slot) {
   index::TableOptions options;
-  options.incarnation = shard.incarnation;
+  options.incarnation = slot.incarnation;
   options.hash_seed = Random();
   options.evict = config.evict == EvictMode::kClock;
   // It stands still while the tables are loaded.
-  options.clock = [&shard] { return shard.runs ? shard.clock.Now() : absl::UnixEpoch(); };
+  options.clock = [&slot] { return slot.runs ? slot.clock.Now() : absl::UnixEpoch(); };
   std::vector<PartitionChanges*> changes;
   if (server.durability != nullptr) {
     options.hash_seed = server.durability->hash_seed();
@@ -114,38 +114,38 @@ absl::Status MakeTables(const Config& config, Server& server, Shard& shard) {
   }
   if (server.cluster != nullptr) {
     options.hash_seed = server.cluster->record.hash_seed;
-    shard.writes = std::make_unique<ShardWrites>(server.cluster->wake);
+    slot.writes = std::make_unique<SlotWrites>(server.cluster->wake);
     for (uint32_t i = 0; i < config.partitions; ++i) {
-      shard.writes->changes.push_back(std::make_unique<ReplicatedChanges>(
-          i, shard.writes->writes, [&shard] { return shard.tables->LastVersion(); }));
-      changes.push_back(shard.writes->changes.back().get());
+      slot.writes->changes.push_back(std::make_unique<ReplicatedChanges>(
+          i, slot.writes->writes, [&slot] { return slot.tables->LastVersion(); }));
+      changes.push_back(slot.writes->changes.back().get());
     }
   }
   absl::StatusOr<std::unique_ptr<Tables>> tables = Tables::Create(
-      {shard.memory->data(), shard.memory->size()}, config.partitions, options, std::move(changes));
+      {slot.memory->data(), slot.memory->size()}, config.partitions, options, std::move(changes));
   if (!tables.ok()) return tables.status();
-  shard.tables = *std::move(tables);
+  slot.tables = *std::move(tables);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status MakeShards(const Config& config, Server& server) {
+absl::Status MakeSlots(const Config& config, Server& server) {
   AdmissionLimits limits;
   limits.connections_max = config.connections_max;
   limits.per_source_max = config.connections_per_address_max;
   limits.requires_authentication = config.auth_key != nullptr;
   server.admission = std::make_unique<Admission>(limits);
-  for (uint32_t number = 0; number < config.shards; ++number) {
-    server.shards.push_back(std::make_unique<Shard>(number));
-    Shard& shard = *server.shards.back();
-    shard.incarnation = Random();
-    if (absl::Status status = MakeMemory(config, server, shard); !status.ok()) return status;
-    if (absl::Status status = MakeTables(config, server, shard); !status.ok()) return status;
+  for (uint32_t number = 0; number < config.slots; ++number) {
+    server.slots.push_back(std::make_unique<Slot>(number));
+    Slot& slot = *server.slots.back();
+    slot.incarnation = Random();
+    if (absl::Status status = MakeMemory(config, server, slot); !status.ok()) return status;
+    if (absl::Status status = MakeTables(config, server, slot); !status.ok()) return status;
     // Metrics use the pollers' reports.
     if (config.pollers > 1 || config.metrics.has_value())
-      shard.pollers = std::make_unique<Pollers>(config.pollers);
-    shard.heartbeats = std::vector<PollerHeartbeat>(config.pollers);
+      slot.pollers = std::make_unique<Pollers>(config.pollers);
+    slot.heartbeats = std::vector<PollerHeartbeat>(config.pollers);
   }
   return absl::OkStatus();
 }
@@ -154,17 +154,17 @@ absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, const std::
                                                Server& server) {
   absl::StatusOr<std::vector<SessionImage>> sessions = std::vector<SessionImage>();
   if (server.durability != nullptr) {
-    Shard& shard = *server.shards.front();
-    sessions = LoadData(config, *server.durability, *shard.tables, stop);
+    Slot& slot = *server.slots.front();
+    sessions = LoadData(config, *server.durability, *slot.tables, stop);
     if (!sessions.ok()) return sessions;
-    shard.clock.AdvanceTo(server.durability->clock_start());
-    shard.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
-    if (!shard.snapshots->valid()) {
+    slot.clock.AdvanceTo(server.durability->clock_start());
+    slot.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+    if (!slot.snapshots->valid()) {
       return absl::ResourceExhaustedError(
           "no descriptor is left for the pollers; allow more open files (ulimit -n)");
     }
   }
-  for (const auto& shard : server.shards) shard->runs = true;
+  for (const auto& slot : server.slots) slot->runs = true;
   return sessions;
 }
 
@@ -172,11 +172,11 @@ namespace {
 
 // For each poller, a transport of each place.
 absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& config,
-                                                               const Server& server, Shard& shard) {
+                                                               const Server& server, Slot& slot) {
   std::vector<std::vector<EnginePort>> ports(config.pollers);
   for (size_t i = 0; i < server.places.size(); ++i) {
     const Place& place = server.places[i];
-    ShardPlace& of_shard = shard.places[i];
+    SlotPlace& of_slot = slot.places[i];
     std::vector<rdma::Transport*> by_poller;
     for (std::vector<EnginePort>& own : ports) {
       absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
@@ -185,37 +185,37 @@ absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& con
       absl::StatusOr<std::unique_ptr<rdma::Memory>> scratch =
           place.domain->Allocate(kLivenessBytes, rdma::Access::kLocal);
       if (!scratch.ok()) return scratch.status();
-      of_shard.scratch.push_back(*std::move(scratch));
+      of_slot.scratch.push_back(*std::move(scratch));
       by_poller.push_back(transport->get());
       own.push_back(
-          {*std::move(transport), of_shard.region.get(), of_shard.scratch.back().get(), {}});
+          {*std::move(transport), of_slot.region.get(), of_slot.scratch.back().get(), {}});
     }
     for (std::vector<EnginePort>& own : ports) own.back().by_poller = by_poller;
   }
   return ports;
 }
 
-void SetDurability(const Config& config, Server& server, Shard& shard, EngineOptions& options) {
+void SetDurability(const Config& config, Server& server, Slot& slot, EngineOptions& options) {
   Durability* const durability = server.durability.get();
   options.write_log = durability;
   // A server that only sleeps while it waits does not poll for more.
-  if (config.poll != PollMode::kEvent) options.group_clock = [&shard] { return shard.clock.Now(); };
-  options.session_snapshots = shard.snapshots.get();
+  if (config.poll != PollMode::kEvent) options.group_clock = [&slot] { return slot.clock.Now(); };
+  options.session_snapshots = slot.snapshots.get();
   options.data_id = durability->data_id();
   options.session_begun = [durability](uint64_t id) { durability->SessionBegun(id); };
   options.session_ended = [durability](uint64_t id) { durability->SessionEnded(id); };
   options.durability_stats = [durability] { return durability->stats(); };
 }
 
-void SetCluster(const Config& config, Server& server, Shard& shard, EngineOptions& options) {
-  ReplicatedWrites* const writes = &shard.writes->writes;
-  ShardNode* const node = &server.node->shard(shard.number);
-  shard.writes->logs.clear();
-  if (config.poll != PollMode::kEvent) options.group_clock = [&shard] { return shard.clock.Now(); };
-  options.session_snapshots = shard.snapshots.get();
+void SetCluster(const Config& config, Server& server, Slot& slot, EngineOptions& options) {
+  ReplicatedWrites* const writes = &slot.writes->writes;
+  ShardNode* const node = &server.node->slot(slot.number);
+  slot.writes->logs.clear();
+  if (config.poll != PollMode::kEvent) options.group_clock = [&slot] { return slot.clock.Now(); };
+  options.session_snapshots = slot.snapshots.get();
   options.data_id = server.cluster->record.id;
   options.shards = config.shards;
-  options.shard = shard.number;
+  options.shard = slot.shard;
   options.in_cluster = true;
   options.session_begun = [writes](uint64_t id) { writes->SessionBegun(id); };
   options.session_ended = [writes](uint64_t id) { writes->SessionEnded(id); };
@@ -226,12 +226,12 @@ void SetCluster(const Config& config, Server& server, Shard& shard, EngineOption
 }  // namespace
 
 absl::Status MakeEngines(const Config& config, absl::Span<const SessionImage> sessions,
-                         Server& server, Shard& shard) {
-  absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server, shard);
+                         Server& server, Slot& slot) {
+  absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server, slot);
   if (!ports.ok()) return ports.status();
-  if (shard.pollers != nullptr) shard.pollers->Restart();
+  if (slot.pollers != nullptr) slot.pollers->Restart();
   EngineOptions options;
-  options.incarnation = shard.incarnation;
+  options.incarnation = slot.incarnation;
   options.connections_max = config.connections_max;
   options.admission = server.admission.get();
   options.key = config.auth_key;
@@ -239,68 +239,68 @@ absl::Status MakeEngines(const Config& config, absl::Span<const SessionImage> se
   options.poll_mode = std::string(NameOf(config.poll));
   options.random = Random;
   options.process_cpu = ProcessCpu;
-  options.log = [&server, &clock = server.shards.front()->clock](absl::string_view line) {
-    server.client_log.Write(line, clock.Now());  // of all shards, by one clock
+  options.log = [&server, &clock = server.slots.front()->clock](absl::string_view line) {
+    server.client_log.Write(line, clock.Now());  // of all slots, by one clock
   };
-  options.pollers = shard.pollers.get();
+  options.pollers = slot.pollers.get();
   if (config.metrics.has_value()) {
     options.client_gets = &server.client_gets;
     options.times_puts = true;
   }
-  if (server.durability != nullptr) SetDurability(config, server, shard, options);
-  if (server.cluster != nullptr) SetCluster(config, server, shard, options);
+  if (server.durability != nullptr) SetDurability(config, server, slot, options);
+  if (server.cluster != nullptr) SetCluster(config, server, slot, options);
   for (std::vector<EnginePort>& own : *ports) {
-    options.poller = static_cast<uint32_t>(shard.engines.size());
+    options.poller = static_cast<uint32_t>(slot.engines.size());
     PollerLog* log = nullptr;
-    if (shard.writes != nullptr) {
-      shard.writes->logs.push_back(
-          std::make_unique<PollerLog>(shard.writes->writes, *shard.snapshots, options.poller));
-      log = shard.writes->logs.back().get();
+    if (slot.writes != nullptr) {
+      slot.writes->logs.push_back(
+          std::make_unique<PollerLog>(slot.writes->writes, *slot.snapshots, options.poller));
+      log = slot.writes->logs.back().get();
       options.write_log = log;
     }
-    shard.engines.push_back(
-        std::make_unique<Engine>(*shard.tables, std::move(own), options, shard.clock.Now()));
-    if (log != nullptr) log->SetEngine(*shard.engines.back());
-    shard.engines.back()->RestoreSessions(sessions, shard.clock.Now());
+    slot.engines.push_back(
+        std::make_unique<Engine>(*slot.tables, std::move(own), options, slot.clock.Now()));
+    if (log != nullptr) log->SetEngine(*slot.engines.back());
+    slot.engines.back()->RestoreSessions(sessions, slot.clock.Now());
   }
   return absl::OkStatus();
 }
 
-absl::Status RunShard(const Config& config, const std::function<void()>& started,
-                      const std::function<void(const absl::Status&)>& ending, StopBell& bell,
-                      Shard& shard) {
+absl::Status RunSlot(const Config& config, const std::function<void()>& started,
+                     const std::function<void(const absl::Status&)>& ending, StopBell& bell,
+                     Slot& slot) {
   std::vector<Engine*> engines;
-  for (const std::unique_ptr<Engine>& engine : shard.engines) engines.push_back(engine.get());
+  for (const std::unique_ptr<Engine>& engine : slot.engines) engines.push_back(engine.get());
   return RunEngines(
-      engines, absl::MakeSpan(shard.heartbeats), config.poll,
-      [&shard] { return shard.clock.Now(); }, started, ending, bell);
+      engines, absl::MakeSpan(slot.heartbeats), config.poll, [&slot] { return slot.clock.Now(); },
+      started, ending, bell);
 }
 
 absl::Status StartDurability(Server& server) {
   if (server.durability == nullptr) return absl::OkStatus();
-  Shard& shard = *server.shards.front();
-  return server.durability->Start([&shard] { return shard.clock.Now(); },
-                                  [&shard] { return shard.snapshots->Take(); });
+  Slot& slot = *server.slots.front();
+  return server.durability->Start([&slot] { return slot.clock.Now(); },
+                                  [&slot] { return slot.snapshots->Take(); });
 }
 
 absl::Status EndDurability(Server& server) {
   if (server.durability == nullptr) return absl::OkStatus();
-  Shard& shard = *server.shards.front();
-  shard.engines.clear();
-  shard.snapshots->Close();
+  Slot& slot = *server.slots.front();
+  slot.engines.clear();
+  slot.snapshots->Close();
   return server.durability->End();
 }
 
 absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server,
-                                                   Shard& shard) {
+                                                   Slot& slot) {
   std::vector<std::string> uris;
   for (const rdma::Address& address : config.listen) {
     const auto place = std::find_if(server.places.begin(), server.places.end(),
                                     [&](const Place& p) { return p.scheme == address.scheme; });
     const size_t port = static_cast<size_t>(place - server.places.begin());
     // (Fit has checked that there is one.)
-    const std::string own = rdma::ShardAddress(address, shard.number)->ToString();
-    absl::StatusOr<std::string> uri = shard.engines.front()->Listen(port, own);
+    const std::string own = rdma::ShardAddress(address, slot.shard)->ToString();
+    absl::StatusOr<std::string> uri = slot.engines.front()->Listen(port, own);
     if (!uri.ok()) {
       return absl::Status(uri.status().code(),
                           absl::StrCat("cannot listen at ", own, ": ", uri.status().message()));

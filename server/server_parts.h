@@ -39,33 +39,34 @@
 
 namespace osprey::server {
 
-// What all shards of a server share of one scheme.
+// What all slots of a server share of one scheme.
 struct Place {
   rdma::Address::Scheme scheme;
   std::unique_ptr<rdma::Domain> domain;
 };
 
-// A shard's memory, as one place gives it to clients.
-struct ShardPlace {
+// A slot's memory, as one place gives it to clients.
+struct SlotPlace {
   std::unique_ptr<rdma::Memory> region;
   std::vector<std::unique_ptr<rdma::Memory>> scratch;  // by poller: the target of their READs
 };
 
-// Memory, tables and engines. A server outside clusters has one shard, with all keys. Members point to each
+// Memory, tables and engines for one shard of a cluster at a time, or for all keys. Members point to each
 // other: it stays where it is. In the order of dependency: destroyed from the end.
-struct Shard {
-  explicit Shard(uint32_t its_number) : number(its_number) {}
-  ~Shard();
-  Shard(const Shard&) = delete;
-  Shard& operator=(const Shard&) = delete;
+struct Slot {
+  explicit Slot(uint32_t its_number) : number(its_number) {}
+  ~Slot();
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
 
-  const uint32_t number;
+  const uint32_t number;     // of the slot
+  uint32_t shard = 0;        // whose engines there are, or were
   uint64_t incarnation = 0;  // of the region
   Clock clock;
   bool runs = false;                         // the tables' clock
   std::unique_ptr<rdma::HostMemory> memory;  // must outlive …
-  std::vector<ShardPlace> places;            // … its registrations, by Server::places
-  std::unique_ptr<ShardWrites> writes;       // only in a cluster
+  std::vector<SlotPlace> places;             // … its registrations, by Server::places
+  std::unique_ptr<SlotWrites> writes;        // only in a cluster
   std::unique_ptr<Tables> tables;
   std::unique_ptr<SessionSnapshots> snapshots;  // only in a cluster, or with --data-dir
   std::unique_ptr<Pollers> pollers;
@@ -81,7 +82,7 @@ struct Server {
   ClientLog client_log;
   ClientGets client_gets;
   std::unique_ptr<Durability> durability;  // only with --data-dir
-  std::vector<std::unique_ptr<Shard>> shards;
+  std::vector<std::unique_ptr<Slot>> slots;
   std::unique_ptr<ClusterNode> node;    // only with --cluster; outlives the engines
   std::unique_ptr<Monitor> monitor;     // only with …
   std::unique_ptr<HttpServer> metrics;  // … this, which uses all above
@@ -97,22 +98,22 @@ absl::Duration ProcessCpu();
 
 // Errors of all that follow: one line, with the flag and the fix.
 absl::Status OpenDomains(const Config& config, Server& server);
-// Shards with memory and empty tables.
-absl::Status MakeShards(const Config& config, Server& server);
+// Slots with memory and empty tables.
+absl::Status MakeSlots(const Config& config, Server& server);
 // Fills the tables, where there is a data directory, and lets the clocks run. Returns the sessions of
 // the last life. CANCELLED: `stop` became true.
 absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, const std::atomic<bool>& stop,
                                                Server& server);
-// Makes the engines of `shard`. REQUIRES: MakeShards; it has none.
+// Makes the engines of `slot`. REQUIRES: MakeSlots; it has none.
 absl::Status MakeEngines(const Config& config, absl::Span<const SessionImage> sessions,
-                         Server& server, Shard& shard);
+                         Server& server, Slot& slot);
 // Returns the URIs that clients can use.
 absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server,
-                                                   Shard& shard);
-// Runs the engines of `shard` until `bell` rings (RunEngines).
-absl::Status RunShard(const Config& config, const std::function<void()>& started,
-                      const std::function<void(const absl::Status&)>& ending, StopBell& bell,
-                      Shard& shard);
+                                                   Slot& slot);
+// Runs the engines of `slot` until `bell` rings (RunEngines).
+absl::Status RunSlot(const Config& config, const std::function<void()>& started,
+                     const std::function<void(const absl::Status&)>& ending, StopBell& bell,
+                     Slot& slot);
 absl::Status StartDurability(Server& server);
 // REQUIRES: the engines have ended.
 absl::Status EndDurability(Server& server);

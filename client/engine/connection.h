@@ -113,6 +113,7 @@ class ServerConnection {
   // The address of this connection or attempt, or of the next one; and all addresses.
   const std::string& uri() const { return addresses_.present(); }
   const std::string& uris() const { return options_.uri; }
+  uint32_t shard() const { return options_.shard; }
   // REQUIRES for these three: ready() since the last kLost.
   const ServerTerms& terms() const { return greeting_.terms(); }
   const rdma::ConnectionLimits& limits() const { return limits_; }

@@ -38,7 +38,7 @@ void ServerLink::OnReady() {
             limits.reads_in_flight_max / size_t{4}};
   const uint64_t item_bytes_max =
       index::ItemBytes(index::kKeyBytesMax, connection->terms().value_bytes_max);
-  lease.OnReady(connection->terms().in_cluster,
+  lease.OnReady(connection->terms().in_cluster, connection->shard(),
                 index::IncarnationOfPartition(connection->terms().incarnation, 0));
   item_read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
 }

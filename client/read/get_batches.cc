@@ -148,7 +148,7 @@ GetBatches::One GetBatches::GetOne(const ReadSource& source, PartitionMaps& maps
   Stage stage = Stage::kFirst;
   if (ended && done.status.ok()) {
     lease.Arrived();
-    if (lease.Covers(first.start.partition->number, lease.Begun())) {
+    if (lease.Covers(lease.Begun())) {
       if (AnswersAtOnce(first, {landed, first.read.length}, get)) return One::kAnswered;
       stage = Stage::kUnanswered;
     }
@@ -238,7 +238,7 @@ void GetBatches::Done(const ReadSource& source, uint32_t number, bool believe, a
   for (size_t i = 0; i < landed; ++i) {
     Member& member = batch.members[i];
     const index::ByteSpan bytes(member.lands_at, member.read.length);
-    if (in_cluster && !context_.lease.Covers(member.start.partition->number, batch.begun)) {
+    if (in_cluster && !context_.lease.Covers(batch.begun)) {
       Ask(batch, member, owner);
       continue;
     }

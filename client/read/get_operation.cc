@@ -197,7 +197,7 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
     case index::Lookup::Kind::kReadValue:
       if (step.value_length > read_bytes_max_) break;
       // From here on the value is immutable, so later READs need not be covered.
-      head_counts_ = lease_.Covers(lookup_->partition(), lookup_begun_);
+      head_counts_ = lease_.Covers(lookup_begun_);
       if (!head_counts_ && named_version_ == 0) {
         lease_.CountRefused();
         break;
@@ -223,8 +223,7 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
 bool GetOperation::Counts(const index::Lookup::Step& step) {
   const bool is_hit = step.kind == index::Lookup::Kind::kHit;
   if (is_hit && named_version_ != 0 && step.version == named_version_) return true;
-  if (is_hit && step.in_pieces ? head_counts_ : lease_.Covers(lookup_->partition(), lookup_begun_))
-    return true;
+  if (is_hit && step.in_pieces ? head_counts_ : lease_.Covers(lookup_begun_)) return true;
   lease_.CountRefused();
   return false;
 }

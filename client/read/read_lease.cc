@@ -5,8 +5,9 @@
 
 namespace osprey::client {
 
-void ReadLease::OnReady(bool in_cluster, uint64_t region_incarnation) {
+void ReadLease::OnReady(bool in_cluster, uint32_t shard, uint64_t region_incarnation) {
   in_cluster_ = in_cluster;
+  shard_ = shard;
   region_incarnation_ = region_incarnation;
   if (in_cluster_) ReadClock();
 }
@@ -21,12 +22,12 @@ GetTrace::LeaseTimes ReadLease::times() const {
   return {now - posted_at_, lease_.until() - now};
 }
 
-bool ReadLease::IsCovered(uint32_t partition, absl::Time begun) {
+bool ReadLease::IsCovered(absl::Time begun) {
   if (!is_now_) {
     ReadClock();
     is_now_ = true;
   }
-  return lease_.Covers(partition, begun, now_);
+  return lease_.Covers(shard_, begun, now_);
 }
 
 void ReadLease::PostRead(const ReadSource& source, absl::Time now) {

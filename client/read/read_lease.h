@@ -5,7 +5,7 @@
 //   if (lease.Begin()) post READs, which begin at lease.Begun(); else a GET by message
 //   lease.Advance(source, now)                    in each turn
 //   lease.Arrived()                               READs have landed
-//   if (lease.Covers(partition, begun)) answer; else a GET by message
+//   if (lease.Covers(begun)) answer; else a GET by message
 //
 // Covers is the one check. No answer from READs is given without it:
 //
@@ -14,7 +14,7 @@
 //   shm_fast_path.h   hits in mapped memory
 //   scans.h           each step, before its bytes are examined
 //
-// A shard is a partition of the region. The lease is renewed while GETs begin and scans are under
+// The lease is on the shard of the connection: the server's memory may come to hold another one. It is renewed while GETs begin and scans are under
 // way: a READ of the serving record each beat. An idle client's lease ends. Its next GETs go by
 // message, for some 0.1 s, and a scan waits for as long.
 //
@@ -43,7 +43,7 @@ class ReadLease {
       : reads_(reads), buffers_(buffers), counters_(counters), clock_(std::move(clock)) {}
 
   // A connection is ready; `region_incarnation` is that of its partition 0.
-  void OnReady(bool in_cluster, uint64_t region_incarnation);
+  void OnReady(bool in_cluster, uint32_t shard, uint64_t region_incarnation);
   // It is gone, with all READs.
   void OnLost();
   // GETs or scans begin, or wait: Advance renews the lease. False: READs would not count now.
@@ -57,11 +57,9 @@ class ReadLease {
   absl::Time Begun() const { return begun_; }
   // READs have landed: the next Covers reads the clock again.
   void Arrived() { is_now_ = false; }
-  // Whether what READs found in this partition counts. `begun`: Begun before the first of them was
-  // posted. All have landed, and Arrived was called since.
-  bool Covers(uint32_t partition, absl::Time begun) {
-    return !in_cluster_ || IsCovered(partition, begun);
-  }
+  // Whether what READs found counts. `begun`: Begun before the first of them was posted. All have
+  // landed, and Arrived was called since.
+  bool Covers(absl::Time begun) { return !in_cluster_ || IsCovered(begun); }
   // READs of a GET were not covered. It goes by message.
   void CountRefused() {
     ++counters_.uncovered_reads;
@@ -86,7 +84,7 @@ class ReadLease {
   absl::Duration UntilDue() const { return lease_.NextRead() - now_; }
 
  private:
-  bool IsCovered(uint32_t partition, absl::Time begun);
+  bool IsCovered(absl::Time begun);
   absl::Time ReadClock() { return now_ = clock_(); }
 
   ReadsInFlight& reads_;
@@ -95,6 +93,7 @@ class ReadLease {
   const std::function<absl::Time()> clock_;
 
   bool in_cluster_ = false;
+  uint32_t shard_ = 0;
   bool renews_ = false;
   bool is_now_ = false;                    // nothing has arrived since now_
   absl::Time now_ = absl::InfinitePast();  // the last reading of the clock

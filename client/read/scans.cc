@@ -259,7 +259,7 @@ void Scans::Done(uint32_t number, bool believe, absl::Time now, TimeSince time_s
     return;
   }
   if (operation.chains > 0 || operation.next_read < operation.step.reads.size()) return;
-  if (!lease_.Covers(operation.found.next.partition, operation.begun)) {
+  if (!lease_.Covers(operation.begun)) {
     ++counters_.uncovered_reads;
     TakeOut(operation);
     operation.scan.reset();

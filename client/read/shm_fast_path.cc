@@ -46,8 +46,7 @@ size_t ShmFastPath::Answer(const ReadSource& source, rdma::Bytes region, Partiti
   const std::byte* landed = buffer_.data();
   for (size_t i = 0; i < gets.size(); ++i) {
     const index::MappedProbe& mapped_probe = members_[i].mapped_probe;
-    if (mapped_probe.seen() && lease.Covers(members_[i].partition->number, begun) &&
-        Judge(members_[i], landed, gets[i])) {
+    if (mapped_probe.seen() && lease.Covers(begun) && Judge(members_[i], landed, gets[i])) {
       answered_[answered++] = gets[i];
     } else {
       gets[left++] = gets[i];

@@ -1,5 +1,5 @@
 // What a server of a cluster says of itself in its region: a beat, by which clients see that it runs,
-// and the shards that it serves. A shard is a partition of the region.
+// and the shard that it serves from the region: none, or one at a time.
 //
 //   region    0        64        128               4 KiB
 //             +--------+---------+-------- … ------+-----------

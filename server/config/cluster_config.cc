@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/cluster/configuration/cluster_keys.h"
+#include "server/cluster/right/server_record.h"
 #include "server/config/flag_parsing.h"
 
 namespace osprey::server {
@@ -163,6 +164,12 @@ absl::StatusOr<ClusterConfig> MakeClusterConfig(const ClusterFlags& flags,
       "backup-timeout", flags.backup_timeout, kBackupTimeoutLeast(), kBackupTimeoutMost());
   if (!timeout.ok()) return timeout.status();
   config.backup_timeout = *timeout;
+  if (!IsZone(flags.zone)) {
+    return Wrong(
+        "zone", absl::StrCat("'", absl::CEscape(flags.zone), "' is no name of a zone; write up to ",
+                             kZoneBytesMax, " of a to z, A to Z, 0 to 9, '.', '_' and '-'"));
+  }
+  config.zone = flags.zone;
   return config;
 }
 
@@ -171,6 +178,7 @@ absl::Status CheckNoCluster(const ClusterFlags& flags) {
       {"server-id", &flags.server_id},
       {"cluster-listen", &flags.listen},
       {"cluster-key-file", &flags.key_file},
+      {"zone", &flags.zone},
       {"cluster-ca-file", &flags.etcd.ca_file},
       {"cluster-certificate-file", &flags.etcd.certificate_file},
       {"cluster-certificate-key-file", &flags.etcd.certificate_key_file},

@@ -25,6 +25,7 @@ struct ClusterFlags {
   std::string listen = "";
   std::string key_file = "";
   std::string backup_timeout = "1s";
+  std::string zone = "";
 };
 
 struct ClusterConfig {
@@ -34,6 +35,7 @@ struct ClusterConfig {
   rdma::AuthKey::Pointer key;         // null only if all of `listen` is shm://
   // A backup that acknowledges nothing for so long may be dropped.
   absl::Duration backup_timeout;
+  std::string zone;  // IsZone
 };
 
 // The rest of the configuration, which a cluster's part has to fit.

@@ -77,7 +77,8 @@ struct FlagValues {
 struct Config {
   std::vector<rdma::Address> listen;  // at least one, all distinct
   uint64_t memory_bytes = 0;
-  uint32_t shards = 1;  // into which the memory is cut; of a cluster, as its record says
+  uint32_t shards = 1;  // of the cluster, as its record says
+  uint32_t slots = 1;   // into which the memory is cut: each holds one shard
   PollMode poll = PollMode::kAdaptive;
   size_t connections_max = 0;
   uint64_t value_bytes_max = 0;
@@ -98,7 +99,7 @@ struct Config {
   std::optional<ClusterConfig> cluster;  // nothing: a server by itself
 
   uint64_t shard_bytes() const {
-    return cluster.has_value() ? ShardBytes(memory_bytes, shards) : memory_bytes;
+    return cluster.has_value() ? ShardBytes(memory_bytes, slots) : memory_bytes;
   }
 };
 

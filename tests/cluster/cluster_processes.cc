@@ -70,7 +70,7 @@ ClusterProcesses::ClusterProcesses(ClusterProcessesOptions options)
   chmod((directory_ + "/key").c_str(), 0600);
   Create();
   for (size_t i = 0; i < servers(); ++i) Start(i);
-  if (!AwaitInSync(servers(), kStartMax)) Die(WhyNot());
+  if (!AwaitInSync(replicas(), kStartMax)) Die(WhyNot());
 }
 
 ClusterProcesses::~ClusterProcesses() {
@@ -81,10 +81,11 @@ void ClusterProcesses::Create() {
   ClusterRecord record;
   record.id = 0x0123456789abcdef;
   record.shards = options_.shards;
-  record.replicas = static_cast<uint32_t>(servers());
+  record.replicas = static_cast<uint32_t>(replicas());
   record.min_in_sync = options_.min_in_sync;
   record.hash_seed = 0x5e0f000000000001;
-  record.shard_bytes = (uint64_t{16} << 20) / options_.shards;
+  record.shard_bytes =
+      options_.shard_bytes != 0 ? options_.shard_bytes : (uint64_t{16} << 20) / options_.shards;
   const TransactionResult created =
       store_->Execute(CreateCluster(keys_, record), absl::Seconds(30));
   if (created.outcome != TransactionOutcome::kApplied)

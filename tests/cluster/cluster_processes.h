@@ -28,9 +28,11 @@
 namespace osprey {
 
 struct ClusterProcessesOptions {
-  size_t servers = 3;  // and as many replicas
+  size_t servers = 3;
+  uint32_t replicas = 0;  // 0: as many as servers
   uint32_t min_in_sync = 2;
   uint32_t shards = 1;
+  uint64_t shard_bytes = 0;  // with which it is created; 0: a part of 16 MiB
   std::string memory = "256MiB";
   std::vector<std::string> flags;  // of each server
 };
@@ -49,7 +51,10 @@ class ClusterProcesses {
   // That of one.
   const std::string& uri(size_t server) const { return servers_[server].uri; }
   size_t servers() const { return servers_.size(); }
+  size_t replicas() const { return options_.replicas == 0 ? servers() : options_.replicas; }
   EtcdCluster& etcd() { return etcd_; }
+  // The cluster, for kvcli.
+  const std::string& etcd_uri() const { return etcd_uri_; }
 
   // --- Faults. They return at once, but for Terminate and Kill, which wait for the end.
   void Start(size_t server);

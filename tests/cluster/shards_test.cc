@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <random>
@@ -36,6 +37,12 @@ enum class Fault { kKill, kEnd, kStop };
 
 class ShardsTest : public ::testing::Test {
  protected:
+  explicit ShardsTest(ClusterProcessesOptions options = {.shards = kShards, .flags = {}})
+      : cluster_(std::move(options)) {}
+
+  // A client's load while faults happen, which begin with this one.
+  void Run(std::vector<Fault> faults);
+
   void Inject(Fault fault, size_t server) {
     switch (fault) {
       case Fault::kKill:
@@ -67,7 +74,7 @@ class ShardsTest : public ::testing::Test {
     const std::vector<uint64_t> before = Terms();
     const int64_t began_ns = SteadyNs();
     ASSERT_NO_FATAL_FAILURE(Inject(fault, server));
-    ASSERT_TRUE(cluster_.AwaitInSync(cluster_.servers(), kInSyncMax)) << cluster_.WhyNot();
+    ASSERT_TRUE(cluster_.AwaitInSync(cluster_.replicas(), kInSyncMax)) << cluster_.WhyNot();
     ASSERT_TRUE(cluster_.AwaitBalance(kInSyncMax)) << cluster_.WhyNot();
     for (const std::string& crash : cluster_.Crashed()) FAIL() << crash;
     const std::vector<uint64_t> after = Terms();
@@ -82,17 +89,16 @@ class ShardsTest : public ::testing::Test {
 
   const uint64_t seed_ = std::random_device()();
   SplitMix64 random_{seed_};
-  ClusterProcesses cluster_{{.shards = kShards, .flags = {}}};
+  ClusterProcesses cluster_;
   uint64_t failovers_ = 0;
   std::vector<Restart> restarts_;
 };
 
-TEST_F(ShardsTest, NothingIsLostOrStale) {
+void ShardsTest::Run(std::vector<Fault> faults) {
   SCOPED_TRACE(absl::StrCat("seed ", seed_));
   ASSERT_TRUE(cluster_.AwaitBalance(kInSyncMax)) << cluster_.WhyNot();
   const DurableLoadOptions options{.seed = seed_, .value_bytes_max = 100'000, .in_cluster = true};
   DurableLoad load(cluster_.uri(), options);
-  std::vector<Fault> faults = {Fault::kKill, Fault::kStop, Fault::kEnd};
   if (InLab() && !IsLong()) faults.resize(1);
   for (const Fault fault : faults)
     ASSERT_NO_FATAL_FAILURE(Round(fault, random_.Below(cluster_.servers())));
@@ -112,6 +118,109 @@ TEST_F(ShardsTest, NothingIsLostOrStale) {
   EXPECT_GE(verdict.operations, 300 * faults.size());
   EXPECT_GE(failovers_, 2 * faults.size());
   EXPECT_GE(counters.reads, 100 * faults.size());
+}
+
+TEST_F(ShardsTest, NothingIsLostOrStale) { Run({Fault::kKill, Fault::kStop, Fault::kEnd}); }
+
+// Just enough for two copies of each shard: a server that returns takes those that it had.
+class PartsTest : public ShardsTest {
+ protected:
+  explicit PartsTest(const std::string& memory = "128MiB")
+      : ShardsTest({.servers = 4,
+                    .replicas = 2,
+                    .min_in_sync = 1,
+                    .shards = kShards,
+                    .shard_bytes = uint64_t{64} << 20,
+                    .memory = memory,
+                    .flags = {}}) {}
+
+  // How many shards each server is in sync of.
+  std::vector<size_t> Copies() {
+    std::vector<size_t> copies(cluster_.servers());
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      const std::optional<ShardRecord> record = cluster_.Record(shard);
+      for (size_t i = 0; record.has_value() && i < cluster_.servers(); ++i)
+        copies[i] += record->Find(absl::StrCat("s", i)) != nullptr;
+    }
+    return copies;
+  }
+};
+
+TEST_F(PartsTest, NothingIsLostOrStale) {
+  EXPECT_EQ(Copies(), std::vector<size_t>(cluster_.servers(), 2));
+  Run({Fault::kEnd, Fault::kKill, Fault::kStop});
+  EXPECT_EQ(Copies(), std::vector<size_t>(cluster_.servers(), 2)) << cluster_.WhyNot();
+}
+
+// An operator takes a server out, and brings it back.
+class DrainTest : public PartsTest {
+ protected:
+  DrainTest() : PartsTest("256MiB") {}
+
+  bool AwaitCopies(size_t server, const std::function<bool(size_t)>& is_right) {
+    for (const absl::Time end = absl::Now() + kInSyncMax; absl::Now() < end;
+         absl::SleepFor(absl::Milliseconds(100))) {
+      if (is_right(Copies()[server]) && !HasMoves()) return true;
+    }
+    return false;
+  }
+  bool HasMoves() {
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      const std::optional<ShardRecord> record = cluster_.Record(shard);
+      if (!record.has_value() || record->move.has_value()) return true;
+    }
+    return false;
+  }
+  void RunKvcli(std::vector<std::string> args) {
+    args.insert(args.begin(), {"tools/kvcli", "cluster"});
+    args.insert(args.begin() + 3, cluster_.etcd_uri());
+    args.emplace_back("--yes");
+    const ProgramResult result = RunProgram(args);
+    ASSERT_EQ(result.exit_status, 0) << result.err;
+    std::cout << result.out;
+  }
+};
+
+TEST_F(DrainTest, AServerIsDrainedAndFilledUnderLoad) {
+  SCOPED_TRACE(absl::StrCat("seed ", seed_));
+  const DurableLoadOptions options{.seed = seed_, .value_bytes_max = 100'000, .in_cluster = true};
+  DurableLoad load(cluster_.uri(), options);
+  const std::vector<uint64_t> before = Terms();
+  const int64_t began_ns = SteadyNs();
+  const std::vector<size_t> copies = Copies();
+  const size_t server =
+      static_cast<size_t>(std::max_element(copies.begin(), copies.end()) - copies.begin());
+  ASSERT_GT(copies[server], 0u);
+
+  ASSERT_NO_FATAL_FAILURE(RunKvcli({"drain", absl::StrCat("s", server)}));
+  ASSERT_TRUE(AwaitCopies(server, [](size_t count) { return count == 0; })) << cluster_.WhyNot();
+  ASSERT_EQ(cluster_.Terminate(server), 0);
+  ASSERT_TRUE(cluster_.AwaitInSync(cluster_.replicas(), kInSyncMax)) << "no copy is missing";
+  cluster_.Start(server);
+  // (It gets nothing by itself.)
+  const absl::Time end = absl::Now() + kInSyncMax;
+  while (!HasMoves() && Copies()[server] == 0 && absl::Now() < end) {
+    absl::SleepFor(absl::Milliseconds(200));
+    ASSERT_NO_FATAL_FAILURE(RunKvcli({"rebalance"}));
+  }
+  ASSERT_TRUE(AwaitCopies(server, [](size_t count) { return count == 2; })) << cluster_.WhyNot();
+  EXPECT_EQ(Copies(), std::vector<size_t>(cluster_.servers(), 2));
+  load.End();
+
+  for (const std::string& crash : cluster_.Crashed()) ADD_FAILURE() << crash;
+  const std::vector<uint64_t> after = Terms();
+  uint64_t most = 0;
+  for (uint32_t shard = 0; shard < kShards; ++shard)
+    most = std::max(most, after[shard] - before[shard]);
+  restarts_.push_back({began_ns, began_ns, SteadyNs(), static_cast<int>(most), false});
+  // Not one operation has failed.
+  for (const std::string& error : load.TakeErrors()) ADD_FAILURE() << error;
+  const DurableVerdict verdict = JudgeDurable(load.TakeHistories(), restarts_);
+  EXPECT_EQ(verdict.wrong, "");
+  EXPECT_EQ(verdict.undecided + verdict.unknown, 0u);
+  EXPECT_GE(verdict.operations, 300u);
+  std::cout << "operations " << verdict.operations << ", changes of one shard's primary " << most
+            << "\n";
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ class ClusterConfigTest : public testing::Test {
 
 TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
   flags_.cluster.backup_timeout = "250ms";
+  flags_.cluster.zone = "Rack-1.b_c";
   const absl::StatusOr<Config> config = MakeConfig(flags_);
   ASSERT_TRUE(config.ok()) << config.status();
   ASSERT_TRUE(config->cluster.has_value());
@@ -68,6 +69,7 @@ TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
   ASSERT_NE(cluster.key, nullptr);
   EXPECT_EQ(cluster.key->size(), 32);
   EXPECT_EQ(cluster.backup_timeout, absl::Milliseconds(250));
+  EXPECT_EQ(cluster.zone, "Rack-1.b_c");
 }
 
 TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
@@ -158,6 +160,8 @@ TEST_F(ClusterConfigTest, EachWrongFlagIsNamed) {
           [&](FlagValues& f) { f.auth_key_file = key_file_; });
   for (const char* time : {"", "1", "99ms", "61s", "inf"})
     refused("backup-timeout", "", [time](FlagValues& f) { f.cluster.backup_timeout = time; });
+  for (const std::string& zone : {std::string("a b"), std::string("a/b"), std::string(65, 'z')})
+    refused("zone", "is no name of a zone", [zone](FlagValues& f) { f.cluster.zone = zone; });
   refused("data-dir", "in memory only", [](FlagValues& f) { f.data_dir = "/data"; });
   refused("value-max", "write at most 1MiB", [](FlagValues& f) { f.value_max = "1048577"; });
 }

@@ -73,7 +73,8 @@ class KvcliClusterTest : public ::testing::Test {
   // Puts the key of a server, and returns its create revision.
   int64_t PutServer(const std::string& id, uint64_t incarnation, uint64_t counter) const {
     Put(keys_->Server(id),
-        EncodeServerRecord({incarnation, {"rdma://10.0.0.7:7471", "shm:///run/" + id}, counter}));
+        EncodeServerRecord(
+            {incarnation, {"rdma://10.0.0.7:7471", "shm:///run/" + id}, counter, 4, "z2"}));
     return KeysBelow(keys_->Server(id)).at(0).create_revision;
   }
 
@@ -182,6 +183,11 @@ TEST_F(KvcliClusterTest, StatusMarksServersThatDoNotRenew) {
   EXPECT_GT(json["servers"][0]["renewals"], 7);
   EXPECT_EQ(json["servers"][1]["renewed"], false);
   EXPECT_EQ(json["servers"][1]["renewals"], 9);
+  EXPECT_EQ(json["servers"][0]["primaries"], 1);
+  EXPECT_EQ(json["servers"][0]["copies"], 1);
+  EXPECT_EQ(json["servers"][1]["primaries"], 0);
+  EXPECT_EQ(json["servers"][1]["slots"], 4);
+  EXPECT_EQ(json["servers"][1]["zone"], "z2");
   EXPECT_EQ(json["servers"][1]["addresses"], Json({"rdma://10.0.0.7:7471", "shm:///run/b"}));
   const Json& shard = json["shards"][0];
   EXPECT_EQ(shard["term"], 4);
@@ -190,9 +196,11 @@ TEST_F(KvcliClusterTest, StatusMarksServersThatDoNotRenew) {
   EXPECT_EQ(shard["in_sync"][0]["ended"], false);
   EXPECT_EQ(shard["in_sync"][1]["server"], "b");
   EXPECT_EQ(shard["in_sync"][1]["ended"], true);
-  EXPECT_THAT(plain.out, HasSubstr("\nserver=b incarnation=00000000000000b1 renewals=9 renewed=no "
-                                   "addresses=rdma://10.0.0.7:7471,shm:///run/b\n"
-                                   "shard=0 term=4 primary=a in_sync=a,b missing=1 ended=b\n"));
+  EXPECT_THAT(
+      plain.out,
+      HasSubstr("\nserver=b incarnation=00000000000000b1 renewals=9 renewed=no "
+                "primaries=0 copies=1 slots=4 zone=z2 addresses=rdma://10.0.0.7:7471,shm:///run/b\n"
+                "shard=0 term=4 primary=a in_sync=a,b missing=1 ended=b\n"));
 }
 
 TEST_F(KvcliClusterTest, UnreadableRecordsAreReportedBesideTheRest) {
@@ -238,7 +246,7 @@ TEST_F(KvcliClusterTest, MistakesAreUsageErrors) {
   ExpectFailure(Create({"--ttl=1"}), 2, "--ttl is not for this command");
   for (const char* flag : {"--memory=64MiB", "--replicas=3", "--min-in-sync=2"})
     ExpectFailure(RunKvcli({"cluster", "status", uri_, flag}), 2, "are of cluster create");
-  ExpectFailure(RunKvcli({"cluster", "status"}), 2, "cluster create|status|accept-loss ETCD_URI");
+  ExpectFailure(RunKvcli({"cluster", "status"}), 2, "cluster create|status|move|");
   ExpectFailure(RunKvcli({"cluster", "adapt", uri_}), 2, "no command 'cluster adapt'");
   for (const char* uri : {"", "http://h/a", "etcd://h:2379", "etcd://h:0/a", "etcd://h/A"})
     ExpectFailure(RunKvcli({"cluster", "status", uri}), 2, "write etcd://HOST:2379");
@@ -275,8 +283,10 @@ TEST_F(KvcliClusterTest, AShardWhoseServersAreLostIsGivenUp) {
   ExpectFailure(accept("0"), 1, "shard 0: no server has data of it");
   ExpectFailure(accept("2"), 1, "there is no shard 2; the cluster has shards 0 to 1");
   ExpectFailure(accept("x"), 2, "needs the number of a shard");
-  ExpectFailure(RunKvcli({"cluster", "accept-loss", uri_}), 2, "needs the number of a shard");
-  ExpectFailure(RunKvcli({"cluster", "status", uri_, "1"}), 2, "are of cluster accept-loss");
+  ExpectFailure(RunKvcli({"cluster", "accept-loss", uri_}), 2,
+                "write: kvcli cluster accept-loss ETCD_URI SHARD [--yes]");
+  ExpectFailure(RunKvcli({"cluster", "status", uri_, "1"}), 2,
+                "write: kvcli cluster status ETCD_URI");
 
   std::atomic<bool> ends = false;
   std::thread renewals([&] {
@@ -302,6 +312,70 @@ TEST_F(KvcliClusterTest, AShardWhoseServersAreLostIsGivenUp) {
   EXPECT_THAT(KeysBelow(keys_->Server("c")), IsEmpty()) << "its right has ended";
   EXPECT_EQ(KeysBelow(keys_->Server("b")).size(), 1u) << "that key is of another life";
   EXPECT_THAT(Status().out, HasSubstr("\nshard=1 term=4 primary= in_sync= missing=3 ended=\n"));
+}
+
+// Servers a and b have both copies of four shards, c and d have none. d does not renew its key.
+TEST_F(KvcliClusterTest, CopiesMoveByCommand) {
+  ASSERT_EQ(Create({"--shards=4", "--replicas=2"}).exit_status, 0);
+  const int64_t a = PutServer("a", 0xa1, 1), b = PutServer("b", 0xb1, 1);
+  PutServer("c", 0xc1, 1);
+  PutServer("d", 0xd1, 1);
+  for (uint32_t shard = 0; shard < 4; ++shard) {
+    ShardRecord record;
+    record.term = 4;
+    record.primary = "a";
+    record.in_sync = {{"a", a, 0xa1, shard + 1}, {"b", b, 0xb1, shard + 11}};
+    Put(keys_->Shard(shard), EncodeShardRecord(record));
+  }
+  std::atomic<bool> ends = false;
+  std::thread renewals([&] {
+    for (uint64_t counter = 2; !ends; ++counter) {
+      for (const auto& [id, incarnation] : {std::pair("a", 0xa1), {"b", 0xb1}, {"c", 0xc1}})
+        PutServer(id, static_cast<uint64_t>(incarnation), counter);
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+  });
+  const auto run = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), "cluster");
+    args.insert(args.begin() + 2, uri_);
+    return RunKvcli(args);
+  };
+  const auto move_of = [&](uint32_t shard) {
+    return DecodeShardRecord(KeysBelow(keys_->Shard(shard)).at(0).value)->move;
+  };
+
+  ExpectFailure(run({"move", "0", "a", "d"}), 1, "no server d runs");
+  ExpectFailure(run({"move", "0", "c", "a"}), 1, "shard 0: server c has no copy in sync");
+  ExpectFailure(run({"move", "0", "a", "b"}), 1, "shard 0: server b has a copy");
+  ExpectFailure(run({"move", "4", "a", "c"}), 1, "there is no shard 4");
+  ExpectFailure(run({"move", "0", "a"}), 2, "write: kvcli cluster move ETCD_URI SHARD FROM TO");
+  ExpectFailure(run({"cancel-move", "0"}), 1, "shard 0: no copy moves");
+  ExpectFailure(run({"drain", "x"}), 1, "no server x runs");
+
+  // Of 8 copies at three servers c gets two, of which a keeps its primaries.
+  const ProgramResult plan = run({"rebalance"});
+  EXPECT_EQ(plan.exit_status, 0) << plan.err;
+  EXPECT_EQ(plan.out, "shard=0 from=b to=c begun=no\nshard=1 from=a to=c begun=no\n");
+  EXPECT_EQ(move_of(0), std::nullopt);
+  EXPECT_EQ(run({"rebalance", "--yes"}).out,
+            "shard=0 from=b to=c begun=yes\nshard=1 from=a to=c begun=yes\n");
+  EXPECT_EQ(move_of(0), (ShardMove{"b", "c"}));
+  EXPECT_EQ(move_of(1), (ShardMove{"a", "c"}));
+  EXPECT_EQ(run({"rebalance"}).out, "\n") << "it is balanced once these are done";
+  EXPECT_THAT(Status().out, HasSubstr("shard=0 term=4 primary=a in_sync=a,b missing=0 move=b:c "));
+  EXPECT_EQ(StatusJson()["shards"][0]["move"], (Json{{"from", "b"}, {"to", "c"}}));
+  ExpectFailure(run({"move", "0", "a", "c"}), 1, "its copy at b moves to c already");
+  ExpectFailure(run({"drain", "a"}), 1, "shard 0: a copy moves");
+  EXPECT_EQ(run({"cancel-move", "0"}).out, "shard=0 cancelled=yes\n");
+  EXPECT_EQ(run({"cancel-move", "1"}).exit_status, 0);
+  EXPECT_EQ(move_of(0), std::nullopt);
+
+  EXPECT_EQ(run({"drain", "b"}).out,
+            "shard=0 from=b to=c begun=no\nshard=1 from=b to=c begun=no\n"
+            "shard=2 from=b to=c begun=no\nshard=3 from=b to=c begun=no\n");
+  ends = true;
+  renewals.join();
+  ExpectFailure(run({"drain", "b"}), 1, "shard 0: no other server that runs has memory for it");
 }
 
 TEST_F(KvcliClusterTest, FilesThatCannotBeReadAreStatusFour) {

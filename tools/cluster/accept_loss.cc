@@ -7,6 +7,7 @@
 #include "rdma/lease_time.h"
 #include "server/cluster/configuration/shard_swaps.h"
 #include "server/cluster/right/right_times.h"
+#include "tools/cluster/moves.h"
 
 namespace osprey {
 
@@ -14,15 +15,8 @@ absl::Duration EndedRightWait() { return AwaitedFor(kRightTtl()); }
 
 absl::StatusOr<Transaction> AcceptLoss(const ClusterKeys& keys, const ClusterStatus& status,
                                        uint64_t shard) {
-  if (shard >= status.shards.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "there is no shard ", shard, "; the cluster has shards 0 to ", status.shards.size() - 1));
-  }
-  const std::optional<StoredShard>& stored = status.shards[shard];
-  if (!stored.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("shard ", shard, " has no readable record; see kvcli cluster status"));
-  }
+  const absl::StatusOr<StoredShard> stored = ShardIn(status, shard);
+  if (!stored.ok()) return stored.status();
   absl::StatusOr<ShardSwap> swap = GiveUpShard(*stored);
   if (!swap.ok()) return swap.status();
   std::vector<StoreOperation> removals;

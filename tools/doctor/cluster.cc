@@ -17,6 +17,7 @@ namespace {
 constexpr char kCluster[] = "cluster";
 constexpr char kServer[] = "server";
 constexpr char kShard[] = "shard";
+constexpr char kRoom[] = "room";
 constexpr char kStart[] = "start the servers that are missing   # kvcli cluster status shows them";
 
 // Of a connection to a server and its first answer.
@@ -120,6 +121,7 @@ void CheckInEtcd(const EtcdOptions& options, absl::Duration timeout,
   CheckServers(
       *status, [](const LinkTarget& target) { return ProbeLink(target, kProbeMax()); }, findings);
   CheckShards(*status, findings);
+  CheckRoom(*status, findings);
 }
 
 }  // namespace
@@ -160,6 +162,29 @@ void CheckShards(const ClusterStatus& status, std::vector<Finding>& findings) {
     } else {
       findings.push_back(JudgeShard(status, shard, status.shards[number]->record));
     }
+  }
+}
+
+void CheckRoom(const ClusterStatus& status, std::vector<Finding>& findings) {
+  uint64_t room = 0, servers = 0;
+  for (const auto& [id, server] : status.servers) {
+    if (!server.is_renewed || !server.stored.record.has_value()) continue;
+    ++servers;
+    room += std::min(server.stored.record->slots, status.cluster.shards);
+  }
+  // With fewer servers each shard has a warning of its own.
+  if (servers < status.cluster.replicas) return;
+  const uint64_t copies = uint64_t{status.cluster.shards} * status.cluster.replicas;
+  const std::string text = absl::StrCat("the servers that run have memory for ", room,
+                                        " copies of shards; there are to be ", copies);
+  if (room >= copies) {
+    findings.push_back({Outcome::kPass, kRoom, text, {}});
+  } else {
+    findings.push_back({Outcome::kWarn,
+                        kRoom,
+                        text,
+                        {"start more servers, or give them more --memory   # kvcli cluster status "
+                         "shows how many shards each has memory for"}});
   }
 }
 

@@ -47,6 +47,8 @@ void CheckEndpoints(const std::vector<EndpointAnswer>& answers, std::vector<Find
 using Probe = std::function<absl::Status(const LinkTarget&)>;
 void CheckServers(const ClusterStatus& status, const Probe& probe, std::vector<Finding>& findings);
 void CheckShards(const ClusterStatus& status, std::vector<Finding>& findings);
+// Whether the servers that run have memory for all copies.
+void CheckRoom(const ClusterStatus& status, std::vector<Finding>& findings);
 void CheckClocks(const Machine& machine, std::vector<Finding>& findings);
 
 // Asks each endpoint by itself.

@@ -34,6 +34,10 @@ const Replica* ShardRecord::Find(absl::string_view server) const {
   return found == in_sync.end() ? nullptr : &*found;
 }
 
+size_t ShardRecord::Staying() const {
+  return in_sync.size() - (move.has_value() && Find(move->from) != nullptr ? 1 : 0);
+}
+
 bool ShardRecord::Has(const Replica& replica) const {
   return std::find(in_sync.begin(), in_sync.end(), replica) != in_sync.end();
 }
@@ -46,12 +50,14 @@ std::string EncodeShardRecord(const ShardRecord& record) {
                        {"incarnation", RecordId(replica.incarnation)},
                        {"life", RecordId(replica.life)}});
   }
-  const Json json = {
+  Json json = {
       {"format", kShardRecordFormat},
       {"term", record.term},
       {"primary", record.primary},
       {"in_sync", std::move(in_sync)},
   };
+  if (record.move.has_value())
+    json["move"] = {{"from", record.move->from}, {"to", record.move->to}};
   return JsonText(json);
 }
 
@@ -77,6 +83,12 @@ absl::StatusOr<ShardRecord> DecodeShardRecord(absl::string_view text) {
     reader.Fail("has a replica before its first term");
   if (!record.primary.empty() && record.Find(record.primary) == nullptr)
     reader.Fail("has a primary that is not in sync");
+  if (json.contains("move")) {
+    ShardMove move{reader.Text(json["move"], "from"), reader.Text(json["move"], "to")};
+    if (!IsServerId(move.from) || !IsServerId(move.to) || move.from == move.to)
+      reader.Fail("has a move that is not from one server to another");
+    record.move = std::move(move);
+  }
   if (!reader.ok()) return reader.status();
   return record;
 }

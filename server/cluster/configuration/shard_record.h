@@ -1,7 +1,7 @@
 // Which replicas a shard has, as JSON in the key `shards/N`:
 //
 //   {"format":1,"in_sync":[{"create_revision":17,"incarnation":"00f1…","life":"9a04…","server":"a"}, …],
-//    "primary":"a","term":4}
+//    "primary":"a","term":4}                              … "move":{"from":"a","to":"d"}, while a copy moves
 //
 //   initial ──adopt──> primary, in_sync ──────────────────────────────────────────> …
 //   (term 0)             │  ^    in one term: a backup is dropped, one is added,
@@ -15,6 +15,9 @@
 // primary in two cases: in the initial record, and once the server of the primary has resumed its
 // place with a new incarnation, which is no primary.
 //
+// A move is a wish: the copy of `from` goes to `to`. It joins, as for a missing copy. Then `from` is dropped, after a
+// hand-over if it is the primary. The record says so until then. So a move outlives all servers that carry it out.
+//
 // Thread rule: plain values and functions.
 
 #ifndef OSPREY_SERVER_CLUSTER_CONFIGURATION_SHARD_RECORD_H_
@@ -22,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,14 +51,23 @@ struct Replica {
   friend bool operator==(const Replica&, const Replica&) = default;
 };
 
+struct ShardMove {
+  std::string from, to;  // IDs of servers, not the same
+
+  friend bool operator==(const ShardMove&, const ShardMove&) = default;
+};
+
 struct ShardRecord {
   uint64_t term = 0;             // 0: there was none
   std::string primary;           // the ID of a server that in_sync names; empty: none
   std::vector<Replica> in_sync;  // no server twice; empty only in an initial record
+  std::optional<ShardMove> move = std::nullopt;
 
   // Any server may adopt the shard, which is empty: it has no term yet, or an operator has accepted the loss of
   // what all terms so far had (GiveUpShard).
   bool is_initial() const { return in_sync.empty(); }
+  // Members without the one that moves away: those that stay.
+  size_t Staying() const;
   // The member of that server; nullptr: none.
   const Replica* Find(absl::string_view server) const;
   // Whether exactly this replica is a member.

@@ -47,6 +47,15 @@ bool IsReplica(const Replica& replica) {
 
 void Erase(ShardRecord& record, absl::string_view server) {
   std::erase_if(record.in_sync, [&](const Replica& one) { return one.server == server; });
+  if (record.move.has_value() && record.move->from == server) record.move.reset();
+}
+
+ShardSwap SwapWithoutAuthor(const StoredShard& seen) {
+  ShardSwap swap;
+  swap.shard = seen.shard;
+  swap.mod_revision = seen.mod_revision;
+  swap.next = seen.record;
+  return swap;
 }
 
 }  // namespace
@@ -139,11 +148,31 @@ absl::StatusOr<ShardSwap> ResumePlace(const ShardAuthor& author, const StoredSha
 
 absl::StatusOr<ShardSwap> GiveUpShard(const StoredShard& seen) {
   if (seen.record.is_initial()) return Refused(seen, "no server has data of it");
-  ShardSwap swap;
-  swap.shard = seen.shard;
-  swap.mod_revision = seen.mod_revision;
+  ShardSwap swap = SwapWithoutAuthor(seen);
   // Terms go on. *Else* what earlier ones have sent counts in the new ones.
+  swap.next = {};
   swap.next.term = seen.record.term;
+  return swap;
+}
+
+absl::StatusOr<ShardSwap> BeginMove(const StoredShard& seen, ShardMove move) {
+  if (!IsServerId(move.to)) return Refused(seen, "'", move.to, "' is no name of a server");
+  if (seen.record.Find(move.from) == nullptr)
+    return Refused(seen, "server ", move.from, " has no copy in sync");
+  if (seen.record.Find(move.to) != nullptr) return Refused(seen, "server ", move.to, " has a copy");
+  if (seen.record.move.has_value()) {
+    return Refused(seen, "its copy at ", seen.record.move->from, " moves to ", seen.record.move->to,
+                   " already");
+  }
+  ShardSwap swap = SwapWithoutAuthor(seen);
+  swap.next.move = std::move(move);
+  return swap;
+}
+
+absl::StatusOr<ShardSwap> EndMove(const StoredShard& seen) {
+  if (!seen.record.move.has_value()) return Refused(seen, "no copy moves");
+  ShardSwap swap = SwapWithoutAuthor(seen);
+  swap.next.move.reset();
   return swap;
 }
 

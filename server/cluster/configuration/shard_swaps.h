@@ -19,6 +19,10 @@
 //                  incarnated again      no primary, if it was that
 //   RenewRecord    any server            the same: it only ends swaps         the author's key
 //                                        that may still be on their way
+//   BeginMove      anyone                with the move                        none
+//   EndMove        anyone                without it                           none
+//
+// A move ends with the member that it is from: DropMember and PromoteSelf take it out.
 //
 // A server's key counts as there only with the create revision that a replica names.
 //
@@ -93,6 +97,11 @@ absl::StatusOr<ShardSwap> ResumePlace(const ShardAuthor& author, const StoredSha
 // An operator accepts the loss of all that the shard has: the next server adopts it, empty. It has no author. The
 // caller adds conditions by which the right of each member's server has ended.
 absl::StatusOr<ShardSwap> GiveUpShard(const StoredShard& seen);
+
+// A copy is to move. `from` is a member, `to` is none, and no other move of the shard is under way.
+absl::StatusOr<ShardSwap> BeginMove(const StoredShard& seen, ShardMove move);
+// It is done, or given up.
+absl::StatusOr<ShardSwap> EndMove(const StoredShard& seen);
 
 // Never fails.
 ShardSwap RenewRecord(const ShardAuthor& author, const StoredShard& seen);

@@ -46,8 +46,9 @@ ClusterMember::ClusterMember(MemberOptions options, const std::vector<ReplicaTab
 void ClusterMember::BeginIncarnation() {
   incarnation_ = 0;
   while (incarnation_ == 0) incarnation_ = options_.random();
-  right_.emplace(RightOptions{
-      options_.keys.Server(options_.server), {incarnation_, options_.addresses, 0}, options_.ttl});
+  right_.emplace(RightOptions{options_.keys.Server(options_.server),
+                              {incarnation_, options_.addresses, 0, options_.slots, options_.zone},
+                              options_.ttl});
   for (const auto& shard : shards_) shard->SetServer(0, incarnation_);
 }
 
@@ -101,10 +102,11 @@ void ClusterMember::CheckCluster(const RangeAnswer& answer) {
 // --- Calls to the store --------------------------------------------------------
 
 // Whether something waits for the end of this server's right: another member's promotion, or its primary's
-// drop.
+// drop; or a copy that only a server which runs can have.
 bool ClusterMember::IsAwaited(absl::string_view server) const {
   // The key of this server's earlier incarnation.
   if (server == options_.server) return right_->create_revision() == 0;
+  if (lacks_copies_) return true;
   return std::any_of(shards_.begin(), shards_.end(), [&](const auto& shard) {
     const ShardRecord& record = shard->record().record;
     return record.Find(server) != nullptr && record.Find(options_.server) != nullptr;
@@ -191,12 +193,13 @@ void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Ti
       if (has_gap) peer.Restart();
       peer.Saw(answer->keys, now);
     }
-    return;
+    return Assign();
   }
   for (const uint32_t shard : news.changed) {
     if (const StoredShard* seen = watch_.Shard(shard); seen != nullptr)
       shards_[shard]->Saw(*seen, now);
   }
+  if (!news.changed.empty()) Assign();
 }
 
 void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) {
@@ -212,6 +215,7 @@ void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) 
     if (absl::Status status = shards_[swapped_[i]]->TakeAnswer(checked, i, now); !status.ok())
       Log(status.message());
   }
+  if (!swapped_.empty()) Assign();
 }
 
 // --- Links ---------------------------------------------------------------------
@@ -273,41 +277,60 @@ void ClusterMember::Pump(absl::Time now) {
   if (shards_.size() > 1 && now >= balance_due_ && now < right_until()) Balance(now);
 }
 
-// The server with the most primaries, of several the first by ID, hands one over to a member with at least two
-// fewer. *Else* servers that do so at once give one server too many, which hands them back.
-void ClusterMember::Balance(absl::Time now) {
-  balance_due_ = now + kBalanceInterval();
-  std::map<std::string, size_t> primaries;
-  for (const auto& [id, server] : watch_.servers()) primaries[id] = 0;
-  for (const auto& shard : shards_) {
-    if (shard->hands_over()) return;
-    const auto primary = primaries.find(shard->record().record.primary);
-    if (primary != primaries.end()) ++primary->second;
+// This server has its key, or will have it.
+PlacementView ClusterMember::Placement() const {
+  PlacementView view;
+  view.replicas = options_.cluster.replicas;
+  for (const auto& [id, server] : watch_.servers()) {
+    if (server.record.has_value())
+      view.servers[id] = {.slots = server.record->slots, .zone = server.record->zone};
   }
-  const auto most =
-      std::max_element(primaries.begin(), primaries.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == primaries.end() || most->first != options_.server || most->second < 2) return;
-  size_t fewest = most->second - 1;
-  ShardMember* chosen = nullptr;
-  std::string successor;
-  const size_t replicas = std::min<size_t>(options_.cluster.replicas, primaries.size());
+  view.servers[options_.server] = {.slots = options_.slots, .zone = options_.zone};
   for (const auto& shard : shards_) {
     const ShardRecord& record = shard->record().record;
-    if (!shard->may_decide() || record.in_sync.size() < replicas) continue;
-    for (const Replica& member : record.in_sync) {
-      const auto place = primaries.find(member.server);
-      if (place == primaries.end() || place->second >= fewest || !shard->HasLinkTo(member))
-        continue;
-      fewest = place->second;
-      chosen = shard.get();
-      successor = member.server;
-    }
+    PlacementShard& place = view.shards.emplace_back();
+    place.primary = record.primary;
+    for (const Replica& member : record.in_sync) place.members.push_back(member.server);
+    place.move = record.move;
   }
-  if (chosen == nullptr) return;
-  Log(absl::StrCat("server ", successor, " gets a shard, since it is the primary of ", fewest,
-                   ", and this one of ", most->second));
-  chosen->HandOverTo(successor, now);
+  return view;
+}
+
+void ClusterMember::Assign() {
+  const PlacementView view = Placement();
+  const std::vector<std::vector<std::string>> missing = MissingCopies(view);
+  const std::optional<PlacedMove> relief = NextRelief(view);
+  lacks_copies_ = false;
+  for (size_t i = 0; i < missing.size(); ++i) {
+    lacks_copies_ |= !missing[i].empty();
+    // An initial shard is for the first of them. The others join it.
+    const bool is_initial = shards_[i]->record().record.is_initial();
+    const auto end = is_initial && !missing[i].empty() ? missing[i].begin() + 1 : missing[i].end();
+    shards_[i]->SetAssigned(std::find(missing[i].begin(), end, options_.server) != end);
+    shards_[i]->SetRelief(relief.has_value() && relief->shard == i ? std::optional(relief->move)
+                                                                   : std::nullopt);
+  }
+}
+
+void ClusterMember::Balance(absl::Time now) {
+  balance_due_ = now + kBalanceInterval();
+  if (std::any_of(shards_.begin(), shards_.end(),
+                  [](const auto& shard) { return shard->hands_over(); }))
+    return;
+  const std::optional<PlacedHandOver> next = NextHandOver(Placement());
+  // A step on the way to others needs a second look. *Else* servers that have read different records give to the same
+  // one at once.
+  const bool is_certain =
+      next.has_value() && (next->primaries_from >= next->primaries_to + 2 || next == planned_);
+  planned_ = next;
+  if (!is_certain || next->from != options_.server) return;
+  ShardMember& shard = *shards_[next->shard];
+  const Replica* const to = shard.record().record.Find(next->to);
+  if (!shard.may_decide() || to == nullptr || !shard.HasLinkTo(*to)) return;
+  Log(absl::StrCat("server ", next->to, " gets shard ", next->shard,
+                   ", since it is the primary of ", next->primaries_to, ", and this one of ",
+                   next->primaries_from));
+  shard.HandOverTo(next->to, now);
 }
 
 }  // namespace osprey

@@ -33,6 +33,7 @@
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/cluster/configuration/configuration_watch.h"
+#include "server/cluster/configuration/placement.h"
 #include "server/cluster/configuration/store_identity.h"
 #include "server/cluster/etcd/etcd_store.h"
 #include "server/cluster/member/replica_host.h"
@@ -47,6 +48,8 @@ struct MemberOptions {
   ClusterRecord cluster;
   std::string server;                  // its ID
   std::vector<std::string> addresses;  // for clients and other servers
+  uint32_t slots = 0;                  // for so many shards the tables have memory
+  std::string zone = {};               // empty: as all servers without one
   absl::Duration ttl = absl::Seconds(3);
   absl::Duration read_interval = absl::Milliseconds(300);
   absl::Duration backup_timeout = absl::Seconds(1);
@@ -121,6 +124,8 @@ class ClusterMember {
   std::optional<Transaction> NextRemoval(absl::Time now);
   bool IsAwaited(absl::string_view server) const;
   std::optional<Transaction> NextSwaps(absl::Time now);
+  PlacementView Placement() const;
+  void Assign();
   void Balance(absl::Time now);
   void LogChange(const absl::Status& status, std::string& last) const;
   void Log(absl::string_view line) const {
@@ -140,8 +145,10 @@ class ClusterMember {
   std::string renewal_error_, read_error_, cluster_error_;  // that were logged, and last
 
   std::map<std::string, PeerWatch> peers_;
-  std::optional<StoreCall> call_;  // under way
-  std::vector<uint32_t> swapped_;  // shards of its swaps; empty: it has none
+  bool lacks_copies_ = false;              // of some shard
+  std::optional<PlacedHandOver> planned_;  // by the last Balance
+  std::optional<StoreCall> call_;          // under way
+  std::vector<uint32_t> swapped_;          // shards of its swaps; empty: it has none
   absl::Time servers_read_ = absl::InfinitePast();
   absl::Time servers_due_ = absl::InfinitePast();
   absl::Time shards_due_ = absl::InfinitePast();

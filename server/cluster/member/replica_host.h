@@ -15,9 +15,12 @@ namespace osprey {
 // The table of one shard, as a replica of it is made, applied and copied.
 class ReplicaTable : public ReplicaStore {
  public:
+  // Takes memory for the shard, which is empty, unless it has some. False: none is free. A table without memory
+  // is asked for nothing else but Clear and ClearSome.
+  virtual bool Take() = 0;
   // Begins to empty it. Nothing of it is served from then on.
   virtual void Clear() = 0;
-  // Goes on, for a short time. True: it is empty.
+  // Goes on, for a short time. True: it is empty, and its memory is given back.
   virtual bool ClearSome() = 0;
 
   // --- At a primary, which is one no more. Returns up to which lsn its own groups are made. Of those behind

@@ -104,16 +104,23 @@ void ShardMember::TakeRecord(absl::Time now) {
   const bool ends_primary = replica_.role() == ShardReplica::Role::kPrimary &&
                             places.term >= replica_.term() && !stays_primary;
   if (ends_primary) EndPrimary();
-  if (before_.has_value() && record.Has(self_)) {
-    replica_.Rename(name(), places);
-    before_.reset();
+  if (const Replica* named = record.Find(self_.server);
+      before_.has_value() && named != nullptr && named->life == self_.life) {
+    // Perhaps as an incarnation in between, whose swap had no answer. *Else* that replica, which this
+    // server still has, counts as another's.
+    if (*named != *before_) replica_.Rename(NameOf(*named), places);
+    before_ = *named;
+    if (*named == self_) before_.reset();
   }
   const bool had_replica = replica_.role() != ShardReplica::Role::kOut;
   const uint64_t term_before = replica_.term();
   replica_.TakePlaces(places);
   const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
   // One that was to adopt the shard, and came too late, has a name and no replica.
-  if (!has_replica && (had_replica || (self_.life != 0 && !asks_))) LeaveShard();
+  if (!has_replica && (had_replica || (self_.life != 0 && !asks_))) {
+    if (record.Has(self_)) NoteFull(absl::ResourceExhaustedError("memory is full"), now);
+    LeaveShard();
+  }
   if (ends_primary && has_replica) TellOfTerm(places);
   if (replica_.term() != term_before) {
     ForgetJoiner();
@@ -215,7 +222,7 @@ std::optional<ShardSwap> ShardMember::WantedSwap(const ConfigurationWatch& watch
   if (tracker_.state() == SwapTracker::State::kUnknown) return RenewRecord(Author(), seen);
   const ShardRecord& record = seen.record;
   if (record.is_initial()) {
-    if (is_clearing_) return std::nullopt;
+    if (is_clearing_ || !is_assigned_ || !table_.Take()) return std::nullopt;
     before_.reset();  // no swap by which it was adopted has happened
     if (self_.life == 0) self_.life = NewLife();
     replica_.BeginEmpty(name());
@@ -255,7 +262,8 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
       HandOverTo(member.server, now);
   }
   if (std::optional<ShardSwap> swap = WantedHandOver(now); swap.has_value()) return swap;
-  if (joiner_.has_value() && seen.record.in_sync.size() >= options_.cluster.replicas) {
+  if (std::optional<ShardSwap> swap = WantedMove(watch, now); swap.has_value()) return swap;
+  if (joiner_.has_value() && seen.record.Staying() >= options_.cluster.replicas) {
     // Another was added meanwhile, by a swap whose outcome was not known.
     const ReplicaName joiner = NameOf(joiner_->replica);
     ForgetJoiner();
@@ -266,6 +274,37 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
       !replica_.primary()->HasCaughtUp(NameOf(joiner_->replica)))
     return std::nullopt;
   return OrNothing(AddMember(Author(), seen, joiner_->replica));
+}
+
+// Replicas that count, without the one that moves away: what joiners may add to.
+size_t ShardMember::Staying() const {
+  const std::vector<Replica> counted = tracker_.Counted();
+  const std::optional<ShardMove>& move = tracker_.shard().record.move;
+  return static_cast<size_t>(std::count_if(counted.begin(), counted.end(), [&](const Replica& one) {
+    return !move.has_value() || one.server != move->from;
+  }));
+}
+
+// The last step of a move. A member more than there are to be stays only until another one is there for it.
+std::optional<ShardSwap> ShardMember::WantedMove(const ConfigurationWatch& watch, absl::Time now) {
+  const StoredShard& seen = tracker_.shard();
+  if (!seen.record.move.has_value()) {
+    if (!relief_.has_value() || !serves()) return std::nullopt;
+    return OrNothing(BeginMove(seen, *relief_));
+  }
+  const ShardMove& move = *seen.record.move;
+  const bool is_joined = seen.record.Find(move.to) != nullptr;
+  // (What was read is not from before the move began.)
+  const bool has_ended = !is_joined && watch.servers_revision() >= seen.mod_revision &&
+                         watch.CreateRevision(move.to) == 0;
+  if (seen.record.Find(move.from) == nullptr || has_ended) return OrNothing(EndMove(seen));
+  if (!is_joined || !serves() || seen.record.Staying() < options_.cluster.replicas)
+    return std::nullopt;
+  if (move.from != self_.server) {
+    return OrNothing(DropMember(Author(), seen, move.from, options_.cluster.min_in_sync));
+  }
+  if (!hand_over_.has_value() && HasLinkTo(*seen.record.Find(move.to))) HandOverTo(move.to, now);
+  return std::nullopt;
 }
 
 void ShardMember::ReadersEnd(absl::Time now) {
@@ -358,6 +397,10 @@ void ShardMember::TakeAck(const Ack& ack, absl::Time now) {
   ShardPrimary* primary = replica_.primary();
   if (primary == nullptr) return;
   if (const auto heard = heard_.find(ack.from); heard != heard_.end()) heard->second = now;
+  // It has given its copy up: it had no memory for it, say. *Else* no other server may join.
+  if (joiner_.has_value() && NameOf(joiner_->replica) == ack.from &&
+      ack.code == AckCode::kOtherReplica)
+    ForgetJoiner();
   primary->TakeAck(ack);
   if (primary->is_deposed() || ack.code == AckCode::kUnknownTerm) wants_read_ = true;
   if (ack.code == AckCode::kUnknownTerm)
@@ -418,7 +461,7 @@ void ShardMember::TakeJoin(const CopyMessage& message, const ConfigurationWatch&
     joiner.replica = {id, server.create_revision, name.incarnation, name.life};
   }
   if (joiner.replica.server.empty() || seen.record.Find(joiner.replica.server) != nullptr ||
-      tracker_.Counted().size() >= options_.cluster.replicas || !links_.contains(name.incarnation))
+      Staying() >= options_.cluster.replicas || !links_.contains(name.incarnation))
     return;
   joiner_ = joiner;
   const uint64_t lsn = replica_.primary()->AddJoiner(name);
@@ -452,6 +495,8 @@ void ShardMember::TakeBegin(const CopyMessage& message) {
     return LeaveShard();
   }
   if (replica_.role() != ShardReplica::Role::kOut) return;
+  // Another shard has taken it since this one asked.
+  if (!table_.Take()) return LeaveShard();
   table_.BeginJoin();
   replica_.BeginCopy(name(), PlacesOf(tracker_.shard().record), message.lsn);
   copy_is_whole_ = false;
@@ -465,6 +510,7 @@ void ShardMember::AskToJoin(absl::Time now) {
   if (record.is_initial() || primary == nullptr || record.Find(self_.server) != nullptr ||
       !links_.contains(primary->incarnation) || self_.create_revision == 0)
     return;
+  if (!joins && !is_assigned_) return;
   if (asked_ + options_.join_interval > now || full_until_ > now) return;
   if (joins && copy_is_whole_) {
     asked_ = now;

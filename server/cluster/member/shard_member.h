@@ -14,8 +14,9 @@
 //   to drop a member           as primary: it cannot go on, was silent for too long, or its server
 //                              has a new incarnation
 //   to add a joiner            as primary: it has the copy, and all that is committed
-//   to hand the shard over     as primary: when asked; or when it waits for a silent member, without which
-//                              too few would be left
+//   to hand the shard over     as primary: when asked; when its own copy moves to a member; or when it waits for
+//                              a silent member, without which too few would be left
+//   to begin or end a move     as primary: so that another shard has room; when nothing of it is left to do
 //   to renew the record        a swap has an unknown outcome
 //
 // Rules:
@@ -114,6 +115,10 @@ class ShardMember {
   // The region says only now that this server does not serve.
   void ReadersEnd(absl::Time now);
   bool hands_over() const { return hand_over_.has_value(); }
+  // Whether this server is to have a copy, if it has none (MissingCopies). It may always keep one.
+  void SetAssigned(bool assigned) { is_assigned_ = assigned; }
+  // A move that is to begin, if this is the primary (NextRelief).
+  void SetRelief(std::optional<ShardMove> move) { relief_ = std::move(move); }
   bool HasLinkTo(const Replica& member) const { return links_.contains(member.incarnation); }
   // Writes may be decided: it serves, and enough members are in sync.
   bool may_decide() const;
@@ -159,6 +164,8 @@ class ShardMember {
   void ForgetJoiner();
   std::optional<ShardSwap> WantedOfPrimary(const ConfigurationWatch& watch, absl::Time now);
   std::optional<ShardSwap> WantedHandOver(absl::Time now);
+  std::optional<ShardSwap> WantedMove(const ConfigurationWatch& watch, absl::Time now);
+  size_t Staying() const;
   bool HasEnded(const Replica& member, const ConfigurationWatch& watch) const;
   bool IsSilent(const Replica& member, absl::Time now) const;
   bool IsOfJoiner(const CopyMessage& message) const;
@@ -182,6 +189,8 @@ class ShardMember {
   SwapTracker tracker_;
   uint64_t highest_term_ = 0;
   bool wants_read_ = false;
+  bool is_assigned_ = false;
+  std::optional<ShardMove> relief_;
   std::set<uint64_t> links_;  // incarnations to which there is one
 
   // At a primary.

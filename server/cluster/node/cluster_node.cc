@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/background_thread.h"
@@ -52,24 +54,28 @@ absl::Status ClusterNode::Open() {
     if (!started.ok()) return started.status();
     *thread = *std::move(started);
   }
+  for (const ShardParts& parts : parts_.slots) {
+    slots_.push_back(std::make_unique<ShardNode>(NodeContext{.cluster = options_.cluster,
+                                                             .server = options_.server,
+                                                             .random = options_.random,
+                                                             .log = options_.log,
+                                                             .clock = clock_,
+                                                             .asker = *session_thread_,
+                                                             .driver = steps_,
+                                                             .ends = ends_},
+                                                 parts));
+  }
   std::vector<ReplicaTable*> tables;
-  for (const ShardParts& parts : parts_.shards) {
-    shards_.push_back(std::make_unique<ShardNode>(static_cast<uint32_t>(shards_.size()),
-                                                  NodeContext{.cluster = options_.cluster,
-                                                              .server = options_.server,
-                                                              .random = options_.random,
-                                                              .log = options_.log,
-                                                              .clock = clock_,
-                                                              .asker = *session_thread_,
-                                                              .driver = steps_,
-                                                              .ends = ends_},
-                                                  parts));
-    tables.push_back(&shards_.back()->table());
+  for (uint32_t shard = 0; shard < options_.cluster.shards; ++shard) {
+    tables_.push_back(std::make_unique<ShardTable>(shard, slots_));
+    tables.push_back(tables_.back().get());
   }
   member_.emplace(MemberOptions{.keys = options_.keys,
                                 .cluster = options_.cluster,
                                 .server = options_.server,
                                 .addresses = options_.listen,
+                                .slots = static_cast<uint32_t>(slots_.size()),
+                                .zone = options_.zone,
                                 .ttl = kRightTtl(),
                                 .backup_timeout = options_.backup_timeout,
                                 .random = options_.random,
@@ -78,9 +84,9 @@ absl::Status ClusterNode::Open() {
   if (absl::Status status = links_.Begin(member_->incarnation(), clock_.Now()); !status.ok())
     return status;
   std::vector<BeatThread::Beating> beatings;
-  for (const auto& shard : shards_) {
-    shard->Begin(*member_);
-    beatings.push_back({&shard->beat(), [&shard = *shard] { return shard.BeatBounds(); }});
+  for (const auto& slot : slots_) {
+    slot->Begin(*member_);
+    beatings.push_back({&slot->beat(), [&slot = *slot] { return slot.BeatBounds(); }});
   }
   absl::StatusOr<std::unique_ptr<BeatThread>> beats =
       BeatThread::Start(std::move(beatings), [this] { return clock_.Now(); });
@@ -98,7 +104,7 @@ absl::Status ClusterNode::Open() {
 
 absl::StatusOr<std::unique_ptr<ClusterNode>> ClusterNode::Start(NodeOptions options,
                                                                 NodeParts parts) {
-  assert(options.cluster.shards == parts.shards.size());
+  assert(!parts.slots.empty());
   std::unique_ptr<ClusterNode> node(new ClusterNode(std::move(options), std::move(parts)));
   if (absl::Status status = node->Open(); !status.ok()) return status;
   return node;
@@ -106,7 +112,7 @@ absl::StatusOr<std::unique_ptr<ClusterNode>> ClusterNode::Start(NodeOptions opti
 
 ClusterNode::~ClusterNode() {
   ends_ = true;
-  for (const auto& shard : shards_) shard->NotifyEnd();
+  for (const auto& slot : slots_) slot->NotifyEnd();
   parts_.wake.Ring();
   if (started_) pthread_join(thread_, nullptr);
   // Calls that are under way write to members.
@@ -120,7 +126,7 @@ ClusterNode::~ClusterNode() {
 // If that fails, the key ends by itself, and others wait for that.
 void ClusterNode::ReleaseRight() {
   absl::Time leases_end = absl::InfinitePast();
-  for (const auto& shard : shards_) leases_end = std::max(leases_end, shard->EndReaders());
+  for (const auto& slot : slots_) leases_end = std::max(leases_end, slot->EndReaders());
   while (clock_.Now() < leases_end) absl::SleepFor(leases_end - clock_.Now());
   const std::optional<Transaction> release = member_->Release();
   if (!release.has_value() || !member_->store_status().ok()) return;
@@ -151,32 +157,32 @@ bool ClusterNode::Step() {
   bool worked = RunStore(now);
   if (links_.incarnation() != member_->incarnation()) TakeIncarnation(now);
   worked |= RunLinks(now);
-  if (!ends_) worked |= StepShards(now);
+  if (!ends_) worked |= StepSlots(now);
   member_->Pump(now);
   links_.Flush(now);
   if (!ends_) Publish(now);
   if (now - stats_at_ >= kTurnMax()) {
     stats_at_ = now;
-    for (const auto& shard : shards_) shard->TakeStats(now, linked_);
+    TakeStats(now);
   }
   steps_.WakeSleeper();
   return worked;
 }
 
-bool ClusterNode::StepShards(absl::Time now) {
+bool ClusterNode::StepSlots(absl::Time now) {
   bool worked = false;
-  for (const auto& shard : shards_) {
-    worked |= shard->OfferService();
-    if (options_.stop) shard->Stop(now, linked_);
-    shard->ReviewMarks(now);
-    worked |= shard->DecideGroups(now);
-    worked |= shard->CommitGroups();
+  for (const auto& slot : slots_) {
+    worked |= slot->OfferService();
+    if (options_.stop) slot->Stop(now, linked_);
+    slot->ReviewMarks(now);
+    worked |= slot->DecideGroups(now);
+    worked |= slot->CommitGroups();
   }
   return worked;
 }
 
 void ClusterNode::Publish(absl::Time now) {
-  for (const auto& shard : shards_) shard->Publish(now);
+  for (const auto& slot : slots_) slot->Publish(now);
 }
 
 void ClusterNode::Sleep() {
@@ -207,10 +213,10 @@ bool ClusterNode::DriveStep() {
   if (ends_ || !events_.empty()) return false;
   const absl::Time now = clock_.Now();
   bool worked = false;
-  for (const auto& shard : shards_) {
-    if (!shard->is_primary()) continue;
-    worked |= shard->DecideGroups(now);
-    shard->PumpAppends(now);
+  for (const auto& slot : slots_) {
+    if (!slot->is_primary()) continue;
+    worked |= slot->DecideGroups(now);
+    slot->PumpAppends(now);
   }
   worked |= links_.Poll(now, events_);
   size_t acks = 0;
@@ -218,13 +224,13 @@ bool ClusterNode::DriveStep() {
     TakeMessage(events_[acks], now);
   events_.erase(events_.begin(), events_.begin() + static_cast<ptrdiff_t>(acks));
   if (!events_.empty()) parts_.wake.Ring();
-  for (const auto& shard : shards_) worked |= shard->CommitGroups();
+  for (const auto& slot : slots_) worked |= slot->CommitGroups();
   return worked;
 }
 
 void ClusterNode::TakeIncarnation(absl::Time now) {
   for (const uint64_t other : std::exchange(linked_, {})) member_->LinkDown(other);
-  for (const auto& shard : shards_) shard->TakeIncarnation();
+  for (const auto& slot : slots_) slot->TakeIncarnation();
   if (absl::Status status = links_.Begin(member_->incarnation(), now); !status.ok())
     return Fail(status);
   links_.SetServers(member_->servers());
@@ -232,7 +238,7 @@ void ClusterNode::TakeIncarnation(absl::Time now) {
 
 void ClusterNode::Fail(const absl::Status& why) {
   ends_ = true;
-  for (const auto& shard : shards_) shard->Fail(why);
+  for (const auto& slot : slots_) slot->Fail(why);
 }
 
 bool ClusterNode::RunStore(absl::Time now) {
@@ -304,15 +310,64 @@ void ClusterNode::TakeMessage(const LinkEvent& event, absl::Time now) {
     options_.log(absl::StrCat("another server sends what it may not: ", status.message()));
 }
 
-ClusterStats ClusterNode::stats() const {
-  ClusterStats stats = shards_.front()->stats();
-  for (size_t i = 1; i < shards_.size(); ++i) stats.Add(shards_[i]->stats());
+// --- Figures -------------------------------------------------------------------
+
+// What is read of the shard, whether or not this server holds it. Of its servers: those that etcd names, and those
+// of the record, which may be gone.
+ClusterStats ClusterNode::StatsOf(uint32_t shard, absl::Time now) const {
+  const ShardRecord& record = member_->shard(shard).record().record;
+  ClusterStats stats;
+  stats.term = record.term;
+  stats.in_sync = record.in_sync.size();
+  stats.replicas = options_.cluster.replicas;
+  stats.right_left = std::max(member_->right_until() - now, absl::ZeroDuration());
+  stats.links = linked_.size();
+  std::map<std::string, ClusterStats::Member> members;
+  for (const auto& [id, server] : member_->servers()) {
+    ClusterStats::Member& member = members[id];
+    member.is_known = true;
+    member.is_linked = server.record.has_value() && linked_.contains(server.record->incarnation);
+  }
+  for (const Replica& replica : record.in_sync) members[replica.server].in_sync = 1;
+  for (auto& [id, member] : members) {
+    member.server = id;
+    member.primaries = id == record.primary ? 1 : 0;
+    member.is_self = id == options_.server;
+    stats.members.push_back(std::move(member));
+  }
   return stats;
+}
+
+void ClusterNode::TakeStats(absl::Time now) {
+  ClusterStats all;
+  for (const auto& table : tables_) {
+    const uint32_t shard = table->shard();
+    ClusterStats stats = StatsOf(shard, now);
+    if (table->slot() != nullptr) table->slot()->TakeStats(now, stats);
+    if (shard == 0) {
+      all = std::move(stats);
+    } else {
+      all.Add(stats);
+    }
+  }
+  // Also of shards that slots have held before.
+  all.promotions = all.groups = 0;
+  for (const auto& slot : slots_) {
+    all.promotions += slot->promotions();
+    all.groups += slot->groups();
+  }
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  stats_ = std::move(all);
+}
+
+ClusterStats ClusterNode::stats() const {
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  return stats_;
 }
 
 bool ClusterNode::IsAwaitedByOthers() const {
   uint32_t awaiting = 0;
-  for (const auto& shard : shards_) awaiting += shard->awaiting();
+  for (const auto& slot : slots_) awaiting += slot->awaiting();
   return awaiting > 1;
 }
 

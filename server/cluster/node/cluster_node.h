@@ -7,15 +7,15 @@
 //              ┌──┴┴────────────────────────────────┴┴──┐
 //              │ the cluster's thread: ClusterMember    │
 //              └──┬────────────────────┬────────────────┘
-//             ShardNode 0          ShardNode 1 …     each: tables, writes of pollers, beats for readers
+//             ShardNode            ShardNode …       each: tables, writes of pollers, beats for readers
 //
-// Each shard has a ShardNode, with its tables and, while this server is its primary, its engines.
+// A ShardNode is a slot: it holds one shard, with its tables and, while this server is its primary, its engines.
 //
 // A poller whose commit has to wait does a part of the thread's work (DrivenSteps). It sends what was decided, and
 // takes acknowledgements. It changes no role, and ends no service: other messages are left to the cluster's thread,
 // with all that came behind them. *Else* a poller waits for the end of its own engine.
 //
-// Thread rule: one thread starts and ends it; of a shard's node, as shard_node.h says.
+// Thread rule: one thread starts and ends it; of a slot, as shard_node.h says.
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_CLUSTER_NODE_H_
 #define OSPREY_SERVER_CLUSTER_NODE_CLUSTER_NODE_H_
@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -46,8 +47,10 @@
 #include "server/cluster/node/driven_steps.h"
 #include "server/cluster/node/node_links.h"
 #include "server/cluster/node/shard_node.h"
+#include "server/cluster/node/shard_table.h"
 #include "server/cluster/node/spin_trial.h"
 #include "server/cluster/node/wake.h"
+#include "server/stats/cluster_stats.h"
 
 namespace osprey::server {
 
@@ -55,6 +58,7 @@ struct NodeOptions {
   ClusterKeys keys;
   ClusterRecord cluster;
   std::string server;               // its ID
+  std::string zone;                 // MemberOptions
   std::vector<std::string> listen;  // for other servers
   rdma::AuthKey::Pointer key;       // the cluster's; null only where all of `listen` is shm
   absl::Duration backup_timeout;
@@ -70,8 +74,8 @@ struct NodeOptions {
 
 // What a node is given. All outlive it.
 struct NodeParts {
-  std::vector<ShardParts> shards;  // by number
-  Wake& wake;                      // rung by the shards' writes
+  std::vector<ShardParts> slots;  // at least one
+  Wake& wake;                     // rung by the shards' writes
   // Two clients of the same store: one renews the right, and is never delayed by the other's calls.
   ConfigurationStore& renewals;
   ConfigurationStore& calls;
@@ -87,7 +91,8 @@ class ClusterNode final : private DrivenSteps::Work {
   ClusterNode(const ClusterNode&) = delete;
   ClusterNode& operator=(const ClusterNode&) = delete;
 
-  ShardNode& shard(uint32_t number) { return *shards_[number]; }
+  // In the order of NodeParts.
+  ShardNode& slot(size_t number) { return *slots_[number]; }
   // Of all shards. Any thread.
   ClusterStats stats() const;
 
@@ -102,8 +107,10 @@ class ClusterNode final : private DrivenSteps::Work {
   void TakeIncarnation(absl::Time now);
   void ReleaseRight();
   void TakeMessage(const LinkEvent& event, absl::Time now);
-  bool StepShards(absl::Time now);
+  bool StepSlots(absl::Time now);
   void Publish(absl::Time now);
+  ClusterStats StatsOf(uint32_t shard, absl::Time now) const;
+  void TakeStats(absl::Time now);
   void Fail(const absl::Status& why);
 
   // --- DrivenSteps::Work
@@ -118,7 +125,8 @@ class ClusterNode final : private DrivenSteps::Work {
   Lingering lingering_;
   std::unique_ptr<CallThread> renewal_thread_, call_thread_, session_thread_;
   NodeLinks links_;
-  std::vector<std::unique_ptr<ShardNode>> shards_;  // by number
+  std::vector<std::unique_ptr<ShardNode>> slots_;
+  std::vector<std::unique_ptr<ShardTable>> tables_;  // by shard
   std::optional<ClusterMember> member_;
   std::unique_ptr<BeatThread> beat_thread_;
   pthread_t thread_ = {};
@@ -134,6 +142,9 @@ class ClusterNode final : private DrivenSteps::Work {
   std::set<uint64_t> linked_;                   // incarnations to which there is a link
   absl::Time stats_at_ = absl::InfinitePast();  // taken last
   std::atomic<bool> ends_{false};
+
+  mutable std::mutex stats_mutex_;
+  ClusterStats stats_;  // guarded by stats_mutex_
 };
 
 }  // namespace osprey::server

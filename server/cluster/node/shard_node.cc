@@ -1,8 +1,8 @@
 #include "server/cluster/node/shard_node.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,14 +15,10 @@ namespace {
 
 // From the request to end: a successor has the data by then, or none gets it.
 constexpr absl::Duration kHandOverMax() { return absl::Seconds(3); }
-// A READ's lease covers partitions; a server serves all of a shard's, or none.
-constexpr uint64_t kAllPartitions = ~uint64_t{0};
-
 }  // namespace
 
-ShardNode::ShardNode(uint32_t number, NodeContext context, ShardParts parts)
-    : number_(number),
-      context_(std::move(context)),
+ShardNode::ShardNode(NodeContext context, ShardParts parts)
+    : context_(std::move(context)),
       parts_(std::move(parts)),
       tables_(parts_.tables, context_.random(), static_cast<ReplicaTables::Owner&>(*this),
               context_.asker) {}
@@ -32,9 +28,22 @@ void ShardNode::Begin(ClusterMember& member) {
   beat_.emplace(parts_.region, parts_.region_incarnation, member.incarnation());
 }
 
+void ShardNode::Hold(uint32_t number) {
+  assert(is_free() && service_ == Service::kNone);
+  number_ = number;
+  stops_at_ = absl::InfiniteFuture();
+  stop_term_ = 0;
+}
+
+void ShardNode::Free() {
+  assert(!is_free() && !tables_.is_primary());
+  if (gained_) LoseReaders();
+  number_.reset();
+}
+
 void ShardNode::Log(absl::string_view line) const {
   context_.log(context_.cluster.shards == 1 ? std::string(line)
-                                            : absl::StrCat("shard ", number_, ": ", line));
+                                            : absl::StrCat("shard ", *number_, ": ", line));
 }
 
 // --- Readers -----------------------------------------------------------------
@@ -42,7 +51,7 @@ void ShardNode::Log(absl::string_view line) const {
 // The region serves no reader from now on, but for the leases that were given.
 // The clock is read behind that. *Else* leases that were given meanwhile outlive what is awaited.
 void ShardNode::LoseReaders() {
-  beat_->Loses(kAllPartitions);
+  beat_->Loses(uint64_t{1} << *number_);
   gained_ = false;
   const absl::Time lost = context_.clock.Now();
   leases_end_ = lost + AwaitedFor(kReaderLease());
@@ -71,7 +80,7 @@ ServingBounds ShardNode::BeatBounds() {
 
 // --- Service -----------------------------------------------------------------
 
-absl::StatusOr<std::optional<std::vector<SessionImage>>> ShardNode::AwaitService(
+absl::StatusOr<std::optional<OfferedService>> ShardNode::AwaitService(
     const std::atomic<bool>& stop) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop && failure_.ok() && service_ != Service::kOffered)
@@ -79,7 +88,7 @@ absl::StatusOr<std::optional<std::vector<SessionImage>>> ShardNode::AwaitService
   if (!failure_.ok()) return failure_;
   if (stop) return std::nullopt;
   service_ = Service::kTaken;
-  return std::exchange(sessions_, {});
+  return OfferedService{offered_shard_, std::exchange(sessions_, {})};
 }
 
 void ShardNode::BeginService(
@@ -190,13 +199,14 @@ void ShardNode::TakeOver() {
   committed_ = parts_.writes.decided();
   committed_lsn_ = 0;
   const std::lock_guard<std::mutex> lock(mutex_);
+  offered_shard_ = *number_;
   sessions_ = tables_.TakeOver();
   service_ = Service::kPrepared;
 }
 
 // The primary's tables are the engines' once its tail is applied, and it may judge expiries.
 bool ShardNode::OfferService() {
-  if (context_.ends || !shard().serves()) return false;
+  if (context_.ends || is_free() || !shard().serves()) return false;
   if (!tables_.is_primary()) TakeOver();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -213,10 +223,10 @@ bool ShardNode::OfferService() {
 bool ShardNode::DecideGroups(absl::Time now) {
   if (context_.ends || !tables_.is_primary()) return false;
   std::vector<ReplicatedWrites::Group> decided;
-  if (member_->MayDecide(number_, now)) decided = parts_.writes.TakeDecided();
+  if (member_->MayDecide(*number_, now)) decided = parts_.writes.TakeDecided();
   bool worked = !decided.empty();
   // Before these groups, which may have the first key that expires.
-  if (member_->Serves(number_, now)) worked |= DecideMark();
+  if (member_->Serves(*number_, now)) worked |= DecideMark();
   for (ReplicatedWrites::Group& group : decided)
     groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
   return worked;
@@ -261,7 +271,7 @@ bool ShardNode::CommitGroups() {
 }
 
 void ShardNode::ReviewMarks(absl::Time now) {
-  if (context_.ends || !tables_.is_primary() || !member_->Serves(number_, now)) return;
+  if (context_.ends || !tables_.is_primary() || !member_->Serves(*number_, now)) return;
   parts_.writes.marks().Review(
       parts_.clock.Now(), [this] { return parts_.tables.stats().expiring_keys; },
       [this] { return Made() == parts_.writes.decided(); });
@@ -276,11 +286,11 @@ void ShardNode::Publish(absl::Time now) {
   const bool publishes = is_primary && shard().publishes();
   if (gained_ && !publishes) LoseReaders();
   if (publishes && !gained_) {
-    beat_->Gains(kAllPartitions);
+    beat_->Gains(uint64_t{1} << *number_);
     gained_ = true;
   }
   absl::Status refusal;
-  if (is_primary && !member_->MayDecide(number_, now)) {
+  if (is_primary && !member_->MayDecide(*number_, now)) {
     refusal = now < right
                   ? MakeError(Reason::kTooFewReplicas,
                               "too few servers of the cluster have a copy of the data")
@@ -299,10 +309,11 @@ const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
       members.push_back(&member);
   }
   // The shards of this server go to different ones.
-  return members.empty() ? nullptr : members[number_ % members.size()];
+  return members.empty() ? nullptr : members[*number_ % members.size()];
 }
 
 void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
+  if (is_free()) return;
   // Also what this server has become the primary of since.
   const bool is_new = shard().serves() && shard().replica().term() != stop_term_;
   if (stops_at_ == absl::InfiniteFuture() || is_new) {
@@ -324,41 +335,13 @@ void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
     parts_.writes.End(absl::UnavailableError("the server is about to end"));
 }
 
-// Those that etcd names, and those of the record, which may be gone.
-std::vector<ClusterStats::Member> ShardNode::Members(const ShardRecord& record,
-                                                     const std::set<uint64_t>& linked) const {
-  std::map<std::string, ClusterStats::Member> members;
-  for (const auto& [id, server] : member_->servers()) {
-    ClusterStats::Member& member = members[id];
-    member.is_known = true;
-    member.is_linked = server.record.has_value() && linked.contains(server.record->incarnation);
-  }
-  for (const Replica& replica : record.in_sync) members[replica.server].in_sync = 1;
-  std::vector<ClusterStats::Member> list;
-  for (auto& [id, member] : members) {
-    member.server = id;
-    member.primaries = id == record.primary ? 1 : 0;
-    member.is_self = id == context_.server;
-    list.push_back(std::move(member));
-  }
-  return list;
-}
-
-void ShardNode::TakeStats(absl::Time now, const std::set<uint64_t>& linked) {
-  const ShardRecord& record = shard().record().record;
-  ClusterStats stats;
-  stats.primaries = tables_.is_primary() && member_->Serves(number_, now) ? 1 : 0;
-  stats.term = record.term;
-  stats.in_sync = record.in_sync.size();
-  stats.replicas = context_.cluster.replicas;
-  stats.right_left = std::max(member_->right_until() - now, absl::ZeroDuration());
-  stats.links = linked.size();
+void ShardNode::TakeStats(absl::Time now, ClusterStats& stats) {
+  stats.primaries = tables_.is_primary() && member_->Serves(*number_, now) ? 1 : 0;
   stats.promotions = promotions_;
   stats.groups = parts_.writes.decided();
   stats.groups_waiting = tables_.is_primary() ? stats.groups - committed_ : 0;
-  stats.members = Members(record, linked);
   const std::lock_guard<std::mutex> lock(mutex_);
-  stats_ = std::move(stats);
+  stats_ = stats;
 }
 
 ClusterStats ShardNode::stats() const {

@@ -1,4 +1,5 @@
-// One shard at a server of a cluster: its tables, and its engines while this server is its primary.
+// A slot of a server of a cluster: the tables of one shard, and its engines while this server is its primary. A
+// slot that is free holds a shard once this server begins a copy of it, until the copy is left and cleared.
 //
 //   engines ──> ReplicatedWrites ──DecideGroups──> ShardMember ──CommitGroups──> ReplicatedWrites ──> answers
 //                                       │
@@ -13,7 +14,7 @@
 // Two times bound what engines do: the right, while the record names this server, and the mark up to which it
 // may judge expiries (TimeMarks). MayAnswer bounds answers, beats bound READs (server/cluster/beat).
 //
-// Thread rule: AwaitService, BeginService and EndService are the shard's own thread's, MayAnswer, stats and
+// Thread rule: AwaitService, BeginService and EndService are the slot's own thread's, MayAnswer, stats and
 // BeatBounds any thread's. All else is the cluster's thread's, or, under the lock of DrivenSteps, a poller's.
 
 #ifndef OSPREY_SERVER_CLUSTER_NODE_SHARD_NODE_H_
@@ -50,7 +51,7 @@
 
 namespace osprey::server {
 
-// What a server has of one shard. All outlive the node.
+// What a server has for one shard. All outlive the node.
 struct ShardParts {
   Tables& tables;
   Clock& clock;  // of the tables
@@ -61,7 +62,7 @@ struct ShardParts {
   uint64_t region_incarnation = 0;
 };
 
-// What the shards of a node share. All outlive them.
+// What the slots of a node share. All outlive them.
 struct NodeContext {
   ClusterRecord cluster;
   std::string server;  // its ID
@@ -73,17 +74,22 @@ struct NodeContext {
   const std::atomic<bool>& ends;  // the node
 };
 
+// A shard whose engines may begin.
+struct OfferedService {
+  uint32_t shard = 0;
+  std::vector<SessionImage> sessions;  // for Engine::RestoreSessions
+};
+
 class ShardNode final : private ReplicaTables::Owner {
  public:
-  ShardNode(uint32_t number, NodeContext context, ShardParts parts);
+  ShardNode(NodeContext context, ShardParts parts);
   ShardNode(const ShardNode&) = delete;
   ShardNode& operator=(const ShardNode&) = delete;
 
-  // --- The shard's thread
-  // Waits until this server is the shard's primary and has applied its tail. The sessions are for
-  // Engine::RestoreSessions; nothing: `stop` has become true. Errors: the node cannot go on.
-  absl::StatusOr<std::optional<std::vector<SessionImage>>> AwaitService(
-      const std::atomic<bool>& stop);
+  // --- The slot's thread
+  // Waits until this server is the primary of a shard that the slot holds, and has applied its tail. Nothing:
+  // `stop` has become true. Errors: the node cannot go on.
+  absl::StatusOr<std::optional<OfferedService>> AwaitService(const std::atomic<bool>& stop);
   // The engines exist. `end` is called, on the cluster's thread, when they have to end; `take_sessions`
   // returns theirs, and waits for them. Both until EndService.
   void BeginService(std::function<void()> end,
@@ -98,9 +104,15 @@ class ShardNode final : private ReplicaTables::Owner {
            parts_.writes.marks().MayJudge(parts_.clock.Now());
   }
   ServingBounds BeatBounds();
+  // As of the last TakeStats.
   ClusterStats stats() const;
 
   // --- The node
+  bool is_free() const { return !number_.has_value(); }
+  // The slot holds this shard. REQUIRES: is_free().
+  void Hold(uint32_t number);
+  // REQUIRES: the tables are empty, and it is not the primary.
+  void Free();
   ReplicaTable& table() { return tables_; }
   // Before all that follows. `member` outlives this.
   void Begin(ClusterMember& member);
@@ -123,9 +135,12 @@ class ShardNode final : private ReplicaTables::Owner {
   void ReviewMarks(absl::Time now);
   // What other threads may do from now on.
   void Publish(absl::Time now);
-  // `linked`: incarnations to which there is a link.
-  void TakeStats(absl::Time now, const std::set<uint64_t>& linked);
-  // The server is to end: hands the shard over to another one, if it can, and then the engines end.
+  // Adds what the slot has of its shard, and keeps the result for stats.
+  void TakeStats(absl::Time now, ClusterStats& stats);
+  uint64_t promotions() const { return promotions_; }
+  uint64_t groups() const { return parts_.writes.decided(); }
+  // The server is to end: hands the shard over to another one, if it can, and then the engines end. `linked`:
+  // incarnations to which there is a link.
   void Stop(absl::Time now, const std::set<uint64_t>& linked);
   bool is_primary() const { return tables_.is_primary(); }
   uint32_t awaiting() const { return parts_.writes.awaiting(); }
@@ -150,25 +165,23 @@ class ShardNode final : private ReplicaTables::Owner {
   void LoseReaders();
   void TakeOver();
   bool DecideMark();
-  std::vector<ClusterStats::Member> Members(const ShardRecord& record,
-                                            const std::set<uint64_t>& linked) const;
   const Replica* Successor(const std::set<uint64_t>& linked) const;
   uint64_t Made() const;
   void Log(absl::string_view line) const;
-  ShardMember& shard() { return member_->shard(number_); }
-  const ShardMember& shard() const { return member_->shard(number_); }
+  ShardMember& shard() { return member_->shard(*number_); }
+  const ShardMember& shard() const { return member_->shard(*number_); }
 
   // --- ReplicaTables::Owner
   uint64_t EndService(std::vector<SessionImage>& sessions) override;
   std::optional<std::vector<SessionImage>> TakeSessions() override;
   bool has_engines() const override;
 
-  const uint32_t number_;
   const NodeContext context_;
   const ShardParts parts_;
   ReplicaTables tables_;
   ClusterMember* member_ = nullptr;
   std::optional<ServingBeat> beat_;
+  std::optional<uint32_t> number_;  // of the shard; nothing: the slot is free
 
   std::deque<Numbered> groups_;  // decided, and not known to be made
   uint64_t committed_ = 0;       // of groups_: the last number that was committed
@@ -186,7 +199,8 @@ class ShardNode final : private ReplicaTables::Owner {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Service service_ = Service::kNone;
-  uint64_t made_ = 0;                   // by engines that have ended: all groups up to this number
+  uint64_t made_ = 0;  // by engines that have ended: all groups up to this number
+  uint32_t offered_shard_ = 0;
   std::vector<SessionImage> sessions_;  // offered; or of engines that have ended
   std::function<void()> end_;
   std::function<std::optional<std::vector<SessionImage>>()> take_sessions_;

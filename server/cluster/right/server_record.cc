@@ -1,18 +1,29 @@
 #include "server/cluster/right/server_record.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "absl/strings/ascii.h"
 #include "nlohmann/json.hpp"
 #include "server/cluster/etcd/json_text.h"
 #include "server/cluster/etcd/record_reader.h"
 
 namespace osprey {
 
+bool IsZone(absl::string_view text) {
+  return text.size() <= kZoneBytesMax && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
+                  c == '-';
+         });
+}
+
 std::string EncodeServerRecord(const ServerRecord& record) {
   const nlohmann::json json = {
       {"incarnation", RecordId(record.incarnation)},
       {"addresses", record.addresses},
       {"counter", record.counter},
+      {"slots", record.slots},
+      {"zone", record.zone},
   };
   return JsonText(json);
 }
@@ -23,6 +34,11 @@ absl::StatusOr<ServerRecord> DecodeServerRecord(absl::string_view text) {
   ServerRecord record;
   record.incarnation = reader.Id(json, "incarnation");
   record.counter = reader.Number(json, "counter", 0, std::numeric_limits<uint64_t>::max());
+  // Servers of earlier releases do not write these.
+  if (json.contains("slots"))
+    record.slots = static_cast<uint32_t>(reader.Number(json, "slots", 0, kServerSlotsMax));
+  if (json.contains("zone")) record.zone = reader.Text(json, "zone");
+  if (!IsZone(record.zone)) reader.Fail("has a zone that is no name");
   for (const nlohmann::json& address : reader.List(json, "addresses", kServerAddressesMax)) {
     if (!address.is_string()) {
       reader.Fail("has an address that is no string");

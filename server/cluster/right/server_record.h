@@ -1,6 +1,6 @@
 // What a server says of itself in the store, as JSON:
 //
-//   {"incarnation":"00f1…","addresses":["rdma://10.0.0.1:7471"],"counter":17}
+//   {"incarnation":"00f1…","addresses":["rdma://10.0.0.1:7471"],"counter":17,"slots":8,"zone":"rack-1"}
 
 #ifndef OSPREY_SERVER_CLUSTER_RIGHT_SERVER_RECORD_H_
 #define OSPREY_SERVER_CLUSTER_RIGHT_SERVER_RECORD_H_
@@ -16,14 +16,21 @@ namespace osprey {
 
 inline constexpr size_t kServerRecordBytesMax = 16 << 10;
 inline constexpr size_t kServerAddressesMax = 64;
+inline constexpr uint32_t kServerSlotsMax = 1024;
+inline constexpr size_t kZoneBytesMax = 64;
 
 struct ServerRecord {
   uint64_t incarnation = 0;            // random, not 0: of one creation of the server's key
   std::vector<std::string> addresses;  // for clients and other servers
   uint64_t counter = 0;                // renewals so far
+  uint32_t slots = 0;                  // for so many shards it has memory; 0: it does not say
+  std::string zone = "";               // IsZone; servers of one zone may fail together
 
   friend bool operator==(const ServerRecord&, const ServerRecord&) = default;
 };
+
+// Whether it is a name of a zone: up to kZoneBytesMax of a to z, A to Z, 0 to 9, '.', '_' and '-'; or empty.
+bool IsZone(absl::string_view text);
 
 std::string EncodeServerRecord(const ServerRecord& record);
 

@@ -536,6 +536,30 @@ TEST_F(DoctorTest, ClocksThatLeasesCannotTrustAreNamed) {
   EXPECT_EQ(outcomes(), "WARN SKIP");
 }
 
+TEST(DoctorRoomTest, ServersThatRunAreToHaveMemoryForAllCopies) {
+  ClusterStatus status;
+  status.cluster.shards = 4;
+  status.cluster.replicas = 2;
+  const auto add = [&](const std::string& id, uint32_t slots, bool runs) {
+    ClusterStatus::Server& server = status.servers[id];
+    server.stored.record = ServerRecord{1, {}, 0, slots};
+    server.is_renewed = runs;
+  };
+  const auto judge = [&] {
+    std::vector<Finding> findings;
+    CheckRoom(status, findings);
+    return OutcomesOf(findings);
+  };
+  add("a", 9, true);
+  EXPECT_EQ(judge(), "") << "each shard has its own warning";
+  add("b", 3, true);
+  EXPECT_EQ(judge(), "WARN") << "of 4 + 3 copies";
+  add("c", 4, false);
+  EXPECT_EQ(judge(), "WARN");
+  add("c", 1, true);
+  EXPECT_EQ(judge(), "PASS");
+}
+
 TEST(DoctorEtcdTest, EndpointsAreJudgedByVersionLeaderAlarmsAndTime) {
   EndpointAnswer good;
   good.address = "h:2379";

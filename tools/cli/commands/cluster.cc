@@ -1,4 +1,4 @@
-// `kvcli cluster create`, `status` and `accept-loss`: of etcd, without a server.
+// `kvcli cluster …`: of etcd, without a server.
 
 #include <algorithm>
 #include <bit>
@@ -7,11 +7,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/cluster/etcd/etcd_client.h"
@@ -20,6 +22,7 @@
 #include "tools/cli/commands/run.h"
 #include "tools/cluster/accept_loss.h"
 #include "tools/cluster/cluster_status.h"
+#include "tools/cluster/moves.h"
 #include "tools/common/size_flag.h"
 
 namespace osprey {
@@ -28,6 +31,32 @@ namespace {
 constexpr char kCreate[] = "create";
 constexpr char kStatus[] = "status";
 constexpr char kAcceptLoss[] = "accept-loss";
+constexpr char kMove[] = "move";
+constexpr char kCancelMove[] = "cancel-move";
+constexpr char kRebalance[] = "rebalance";
+constexpr char kDrain[] = "drain";
+
+// The commands, with what follows ETCD_URI.
+struct ClusterCommand {
+  const char* name;
+  size_t arguments;  // name and URI included
+  const char* usage;
+  bool takes_yes;
+};
+constexpr ClusterCommand kClusterCommands[] = {
+    {kCreate, 2, "create ETCD_URI --memory=SIZE", false},
+    {kStatus, 2, "status ETCD_URI", false},
+    {kMove, 5, "move ETCD_URI SHARD FROM TO", false},
+    {kCancelMove, 3, "cancel-move ETCD_URI SHARD", false},
+    {kRebalance, 2, "rebalance ETCD_URI [--yes]", true},
+    {kDrain, 3, "drain ETCD_URI SERVER [--yes]", true},
+    {kAcceptLoss, 3, "accept-loss ETCD_URI SHARD [--yes]", true},
+};
+
+bool TakesShard(absl::string_view command) {
+  return command == kMove || command == kCancelMove || command == kAcceptLoss;
+}
+
 constexpr uint32_t kReplicasDefault = 3;
 constexpr uint32_t kShardsDefault = 1;
 constexpr uint64_t kPageBytes = 4096;
@@ -49,7 +78,7 @@ absl::Status OutOfRange(absl::string_view flag, absl::string_view given, absl::s
 absl::StatusOr<ClusterRecord> RecordOf(const CommandOptions& options) {
   if (!options.memory.has_value())
     return absl::InvalidArgumentError(
-        "cluster create needs --memory=SIZE, which each server will have");
+        "cluster create needs --memory=SIZE, for one copy of all keys");
   ClusterRecord record;
   const uint64_t shards = options.cluster.shards.value_or(kShardsDefault);
   if (!std::has_single_bit(shards) || shards > kShardsMax)
@@ -165,13 +194,34 @@ ExitStatus RunStatus(CommandContext& context, const std::string& what, EtcdClien
   return status->errors.empty() ? ExitStatus::kDone : ExitStatus::kFailed;
 }
 
-// The number of a shard, or an error.
-absl::StatusOr<uint64_t> ShardIn(Arguments arguments) {
+absl::StatusOr<uint64_t> ShardArgument(Arguments arguments) {
   uint64_t shard = 0;
-  if (arguments.size() == 3 && absl::SimpleAtoi(arguments[2], &shard)) return shard;
-  return absl::InvalidArgumentError(
-      "cluster accept-loss needs the number of a shard; write: kvcli cluster accept-loss ETCD_URI "
-      "SHARD");
+  if (absl::SimpleAtoi(arguments[2], &shard)) return shard;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cluster ", arguments[0], " needs the number of a shard, as kvcli cluster status shows it"));
+}
+
+// Of one transaction, which compares what was read.
+ExitStatus Execute(CommandContext& context, const std::string& what, EtcdClient& etcd,
+                   const Transaction& transaction) {
+  const TransactionResult result = etcd.Execute(transaction, context.timeout);
+  switch (result.outcome) {
+    case TransactionOutcome::kApplied:
+      return ExitStatus::kDone;
+    case TransactionOutcome::kRefused:
+      context.out->Error(
+          what, absl::AbortedError("the cluster has changed meanwhile; see kvcli cluster status"),
+          "");
+      return ExitStatus::kNo;
+    case TransactionOutcome::kNotApplied:
+      return FailAtEtcd(context, what, result.status);
+    case TransactionOutcome::kUnknown:
+      break;
+  }
+  return FailAtEtcd(
+      context, what,
+      absl::UnknownError(absl::StrCat("perhaps it was done: ", result.status.message(),
+                                      "; kvcli cluster status shows whether it was")));
 }
 
 // Asks on the terminal, because what is given up does not come back.
@@ -208,48 +258,122 @@ ExitStatus RunAcceptLoss(CommandContext& context, const std::string& what, EtcdC
         "");
     return ExitStatus::kNo;
   }
-  const TransactionResult result = etcd.Execute(*transaction, context.timeout);
-  switch (result.outcome) {
-    case TransactionOutcome::kApplied:
-      context.out->Result(
-          absl::StrCat("gave up the data of shard ", shard, "; the next server begins it, empty"),
-          absl::StrCat("shard=", shard, " given_up=yes"),
-          nlohmann::json{{"shard", shard}, {"given_up", true}});
-      return ExitStatus::kDone;
-    case TransactionOutcome::kRefused:
-      context.out->Error(
-          what, absl::AbortedError("the cluster has changed meanwhile; see kvcli cluster status"),
-          "");
-      return ExitStatus::kNo;
-    case TransactionOutcome::kNotApplied:
-      return FailAtEtcd(context, what, result.status);
-    case TransactionOutcome::kUnknown:
-      break;
+  if (const ExitStatus executed = Execute(context, what, etcd, *transaction);
+      executed != ExitStatus::kDone)
+    return executed;
+  context.out->Result(
+      absl::StrCat("gave up the data of shard ", shard, "; the next server begins it, empty"),
+      absl::StrCat("shard=", shard, " given_up=yes"),
+      nlohmann::json{{"shard", shard}, {"given_up", true}});
+  return ExitStatus::kDone;
+}
+
+void PrintMoves(CommandContext& context, const ClusterStatus& status,
+                const std::vector<PlacedMove>& moves, bool begun) {
+  std::vector<std::string> people, plain;
+  Json json;
+  json["begun"] = begun;
+  json["moves"] = Json::array();
+  for (const PlacedMove& move : moves) {
+    people.push_back(
+        absl::StrCat("  shard ", move.shard, ": from ", move.move.from, " to ", move.move.to));
+    plain.push_back(absl::StrCat("shard=", move.shard, " from=", move.move.from,
+                                 " to=", move.move.to, " begun=", begun ? "yes" : "no"));
+    json["moves"].push_back(
+        Json{{"shard", move.shard}, {"from", move.move.from}, {"to", move.move.to}});
   }
-  return FailAtEtcd(
-      context, what,
-      absl::UnknownError(absl::StrCat("perhaps it was given up: ", result.status.message(),
-                                      "; kvcli cluster status shows whether it was")));
+  const std::string bytes = server::FormatSize(moves.size() * status.cluster.shard_bytes);
+  std::string first = "no copy has to move";
+  if (!moves.empty() && begun) {
+    first =
+        "the servers move these copies, one to each server at a time; kvcli cluster status "
+        "shows how far they are";
+  } else if (!moves.empty()) {
+    first = absl::StrCat("these copies would move, of ", bytes,
+                         " at most; nothing was changed, --yes does so");
+  }
+  people.insert(people.begin(), first);
+  context.out->Result(absl::StrJoin(people, "\n"), absl::StrJoin(plain, "\n"), json);
+}
+
+ExitStatus Begin(CommandContext& context, const std::string& what, EtcdClient& etcd,
+                 const ClusterStatus& status, const std::vector<PlacedMove>& moves) {
+  const absl::StatusOr<std::vector<Transaction>> transactions =
+      BeginMoves(ClusterKeys(etcd.options().uri.KeyPrefix()), status, moves);
+  if (!transactions.ok()) {
+    context.out->Error(what, transactions.status(), "");
+    return ExitStatus::kNo;
+  }
+  for (const Transaction& transaction : *transactions) {
+    if (const ExitStatus executed = Execute(context, what, etcd, transaction);
+        executed != ExitStatus::kDone)
+      return executed;
+  }
+  PrintMoves(context, status, moves, /*begun=*/true);
+  return ExitStatus::kDone;
+}
+
+// move, cancel-move, rebalance and drain.
+ExitStatus RunMoves(CommandContext& context, const std::string& what, EtcdClient& etcd,
+                    Arguments arguments) {
+  const EtcdUri& uri = etcd.options().uri;
+  const absl::StatusOr<ClusterStatus> status = ReadClusterStatus(etcd, uri, context.timeout);
+  if (!status.ok()) return FailAtEtcd(context, what, status.status());
+  if (arguments[0] == kCancelMove) {
+    const uint64_t shard = *ShardArgument(arguments);
+    const absl::StatusOr<Transaction> transaction =
+        CancelMove(ClusterKeys(uri.KeyPrefix()), *status, shard);
+    if (!transaction.ok()) {
+      context.out->Error(what, transaction.status(), "");
+      return ExitStatus::kNo;
+    }
+    if (const ExitStatus executed = Execute(context, what, etcd, *transaction);
+        executed != ExitStatus::kDone)
+      return executed;
+    context.out->Result(absl::StrCat("the copies of shard ", shard, " stay where they are"),
+                        absl::StrCat("shard=", shard, " cancelled=yes"),
+                        nlohmann::json{{"shard", shard}, {"cancelled", true}});
+    return ExitStatus::kDone;
+  }
+  if (arguments[0] == kMove) {
+    const uint64_t shard = *ShardArgument(arguments);
+    if (const absl::Status known = ShardIn(*status, shard).status(); !known.ok()) {
+      context.out->Error(what, known, "");
+      return ExitStatus::kNo;
+    }
+    return Begin(context, what, etcd, *status,
+                 {{static_cast<uint32_t>(shard), {arguments[3], arguments[4]}}});
+  }
+  const absl::StatusOr<std::vector<PlacedMove>> moves =
+      arguments[0] == kDrain ? PlanDrain(*status, arguments[2]) : PlanRebalance(*status);
+  if (!moves.ok()) {
+    context.out->Error(what, moves.status(), "");
+    return ExitStatus::kNo;
+  }
+  if (context.options.yes && !moves->empty()) return Begin(context, what, etcd, *status, *moves);
+  PrintMoves(context, *status, *moves, /*begun=*/false);
+  return ExitStatus::kDone;
 }
 
 }  // namespace
 
 absl::Status CheckCluster(Arguments arguments, const CommandOptions& options) {
-  const bool is_create = arguments[0] == kCreate;
-  const bool is_loss = arguments[0] == kAcceptLoss;
-  if (!is_create && !is_loss && arguments[0] != kStatus) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no command 'cluster ", arguments[0],
-                     "'; it is: kvcli cluster create ETCD_URI --memory=SIZE, cluster status "
-                     "ETCD_URI, or cluster accept-loss ETCD_URI SHARD"));
+  const auto* const command =
+      std::find_if(std::begin(kClusterCommands), std::end(kClusterCommands),
+                   [&](const ClusterCommand& one) { return arguments[0] == one.name; });
+  if (command == std::end(kClusterCommands)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no command 'cluster ", arguments[0], "'; it is: kvcli cluster ",
+        absl::StrJoin(
+            kClusterCommands, ", cluster ",
+            [](std::string* out, const ClusterCommand& one) { absl::StrAppend(out, one.usage); })));
   }
-  if (is_loss) {
-    if (absl::Status shard = ShardIn(arguments).status(); !shard.ok()) return shard;
-  } else if (arguments.size() > 2 || options.yes) {
-    return absl::InvalidArgumentError(
-        "a shard's number and --yes are of cluster accept-loss; leave them out");
+  if (arguments.size() != command->arguments || (options.yes && !command->takes_yes))
+    return absl::InvalidArgumentError(absl::StrCat("write: kvcli cluster ", command->usage));
+  if (TakesShard(arguments[0])) {
+    if (absl::Status shard = ShardArgument(arguments).status(); !shard.ok()) return shard;
   }
-  if (is_create) {
+  if (arguments[0] == kCreate) {
     if (absl::Status record = RecordOf(options).status(); !record.ok()) return record;
   } else if (options.memory || options.cluster.shards || options.cluster.replicas ||
              options.cluster.min_in_sync) {
@@ -270,7 +394,9 @@ ExitStatus RunCluster(CommandContext& context, Arguments arguments) {
   }
   if (arguments[0] == kCreate) return RunCreate(context, what, **etcd);
   if (arguments[0] == kStatus) return RunStatus(context, what, **etcd);
-  return RunAcceptLoss(context, what, **etcd, *ShardIn(arguments));
+  if (arguments[0] == kAcceptLoss)
+    return RunAcceptLoss(context, what, **etcd, *ShardArgument(arguments));
+  return RunMoves(context, what, **etcd, arguments);
 }
 
 }  // namespace osprey

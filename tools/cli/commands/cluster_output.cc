@@ -1,6 +1,7 @@
 #include "tools/cli/commands/cluster_output.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,17 +44,36 @@ uint64_t MissingIn(const ClusterRecord& cluster, const ShardRecord& record) {
   return cluster.replicas - std::min<uint64_t>(cluster.replicas, record.in_sync.size());
 }
 
+// Of all shards, as their records say.
+struct Held {
+  uint64_t primaries = 0, copies = 0;  // of these: it is the primary; it is in sync
+};
+
+Held HeldBy(const ClusterStatus& status, const std::string& id) {
+  Held held;
+  for (const std::optional<StoredShard>& shard : status.shards) {
+    if (!shard.has_value() || shard->record.Find(id) == nullptr) continue;
+    ++held.copies;
+    if (shard->record.primary == id) ++held.primaries;
+  }
+  return held;
+}
+
 // A server in one line, without its end.
-std::string ServerForPeople(const std::string& id, const ClusterStatus::Server& server) {
+std::string ServerForPeople(const ClusterStatus& status, const std::string& id,
+                            const ClusterStatus::Server& server) {
   if (!server.stored.record.has_value())
     return absl::StrCat("  server ", id, ": its record cannot be read");
   const ServerRecord& record = *server.stored.record;
-  return absl::StrCat("  server ", id, ": ", Addresses(record, ", "), "; incarnation ",
-                      RecordId(record.incarnation), ", ", Plural(record.counter, "renewal"),
-                      server.is_renewed
-                          ? ""
-                          : absl::StrCat("; no renewal in ", absl::FormatDuration(kRenewalWait()),
-                                         ": it has ended, or is cut off from etcd"));
+  const Held held = HeldBy(status, id);
+  return absl::StrCat(
+      "  server ", id, ": ", Addresses(record, ", "),
+      record.zone.empty() ? "" : "; zone " + record.zone, "; primary of ", held.primaries,
+      ", copies of ", held.copies, ", memory for ", Plural(record.slots, "shard"), "; incarnation ",
+      RecordId(record.incarnation), ", ", Plural(record.counter, "renewal"),
+      server.is_renewed ? ""
+                        : absl::StrCat("; no renewal in ", absl::FormatDuration(kRenewalWait()),
+                                       ": it has ended, or is cut off from etcd"));
 }
 
 std::string ShardForPeople(const ClusterStatus& status, uint32_t shard) {
@@ -71,6 +91,8 @@ std::string ShardForPeople(const ClusterStatus& status, uint32_t shard) {
   if (missing > 0)
     absl::StrAppend(&text, "; ", record.in_sync.size(), " of ",
                     Plural(status.cluster.replicas, "replica"));
+  if (record.move.has_value())
+    absl::StrAppend(&text, "; the copy of ", record.move->from, " moves to ", record.move->to);
   if (record.in_sync.size() < status.cluster.min_in_sync)
     absl::StrAppend(&text, ", too few for writes");
   if (const std::vector<Replica> ended = WithoutKey(status, record); !ended.empty())
@@ -78,24 +100,31 @@ std::string ShardForPeople(const ClusterStatus& status, uint32_t shard) {
   return text;
 }
 
-std::string ServerPlain(const std::string& id, const ClusterStatus::Server& server) {
+std::string ServerPlain(const ClusterStatus& status, const std::string& id,
+                        const ClusterStatus::Server& server) {
   if (!server.stored.record.has_value()) return absl::StrCat("server=", id, " readable=no");
   const ServerRecord& record = *server.stored.record;
+  const Held held = HeldBy(status, id);
   return absl::StrCat("server=", id, " incarnation=", RecordId(record.incarnation),
                       " renewals=", record.counter, " renewed=", server.is_renewed ? "yes" : "no",
+                      " primaries=", held.primaries, " copies=", held.copies,
+                      " slots=", record.slots, " zone=", record.zone,
                       " addresses=", Addresses(record, ","));
 }
 
 std::string ShardPlain(const ClusterStatus& status, uint32_t shard) {
   if (!status.shards[shard].has_value()) return absl::StrCat("shard=", shard, " readable=no");
   const ShardRecord& record = status.shards[shard]->record;
-  return absl::StrCat("shard=", shard, " term=", record.term, " primary=", record.primary,
-                      " in_sync=", Names(record.in_sync, ","),
-                      " missing=", MissingIn(status.cluster, record),
-                      " ended=", Names(WithoutKey(status, record), ","));
+  return absl::StrCat(
+      "shard=", shard, " term=", record.term, " primary=", record.primary,
+      " in_sync=", Names(record.in_sync, ","), " missing=", MissingIn(status.cluster, record),
+      record.move.has_value() ? absl::StrCat(" move=", record.move->from, ":", record.move->to)
+                              : "",
+      " ended=", Names(WithoutKey(status, record), ","));
 }
 
-Json ServerJson(const std::string& id, const ClusterStatus::Server& server) {
+Json ServerJson(const ClusterStatus& status, const std::string& id,
+                const ClusterStatus::Server& server) {
   Json json;
   json["server"] = id;
   json["readable"] = server.stored.record.has_value();
@@ -104,6 +133,11 @@ Json ServerJson(const std::string& id, const ClusterStatus::Server& server) {
   json["addresses"] = server.stored.record->addresses;
   json["renewals"] = server.stored.record->counter;
   json["renewed"] = server.is_renewed;
+  const Held held = HeldBy(status, id);
+  json["primaries"] = held.primaries;
+  json["copies"] = held.copies;
+  json["slots"] = server.stored.record->slots;
+  json["zone"] = server.stored.record->zone;
   return json;
 }
 
@@ -124,6 +158,9 @@ Json ShardJson(const ClusterStatus& status, uint32_t shard) {
     json["in_sync"].push_back(std::move(one));
   }
   json["missing"] = MissingIn(status.cluster, record);
+  json["move"] = nullptr;
+  if (record.move.has_value())
+    json["move"] = Json{{"from", record.move->from}, {"to", record.move->to}};
   return json;
 }
 
@@ -163,9 +200,9 @@ void PrintClusterStatus(Output& out, const ClusterStatus& status) {
   json["shards"] = Json::array();
   if (status.servers.empty()) people.emplace_back("  no server runs");
   for (const auto& [id, server] : status.servers) {
-    people.push_back(ServerForPeople(id, server));
-    plain.push_back(ServerPlain(id, server));
-    json["servers"].push_back(ServerJson(id, server));
+    people.push_back(ServerForPeople(status, id, server));
+    plain.push_back(ServerPlain(status, id, server));
+    json["servers"].push_back(ServerJson(status, id, server));
   }
   for (uint32_t shard = 0; shard < status.shards.size(); ++shard) {
     people.push_back(ShardForPeople(status, shard));

@@ -150,6 +150,26 @@ TEST(ShardRecordTest, IsReadAsItWasWritten) {
   EXPECT_TRUE(initial->is_initial());
 }
 
+TEST(ShardRecordTest, AMoveIsReadAsItWasWritten) {
+  ShardRecord record = Shard();
+  record.move = ShardMove{"a", "d"};
+  EXPECT_EQ(record.Staying(), 1u);
+  const std::string text = EncodeShardRecord(record);
+  EXPECT_THAT(text, HasSubstr(R"("move":{"from":"a","to":"d"})"));
+  const auto read = DecodeShardRecord(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, record);
+  for (const char* bad : {R"("move":{"from":"a","to":"a"})", R"("move":{"from":"a"})",
+                          R"("move":{"from":"a","to":"../d"})", R"("move":7)"}) {
+    EXPECT_EQ(
+        DecodeShardRecord(absl::StrReplaceAll(text, {{R"("move":{"from":"a","to":"d"})", bad}}))
+            .status()
+            .code(),
+        absl::StatusCode::kDataLoss)
+        << bad;
+  }
+}
+
 TEST(ShardRecordTest, TheLargestFits) {
   ShardRecord record{kTermMax, std::string(kServerIdBytesMax, 'a'), {}};
   for (size_t i = 0; i < kMembersMax; ++i)

@@ -128,6 +128,32 @@ TEST_F(SwapsTest, MembersAreAddedAndDropped) {
   MustBeRefused(DropMember(Author("a"), Seen(), "a", 0), "itself");
 }
 
+TEST_F(SwapsTest, AMoveEndsWithTheMemberThatItIsFrom) {
+  MakeThree();
+  MustBeRefused(BeginMove(Seen(), {"d", "e"}), "server d has no copy in sync");
+  MustBeRefused(BeginMove(Seen(), {"c", "b"}), "server b has a copy");
+  MustBeRefused(BeginMove(Seen(), {"c", "../d"}), "is no name of a server");
+  MustBeRefused(EndMove(Seen()), "no copy moves");
+  const auto drop = DropMember(Author("a"), Seen(), "b", kMinInSync);
+  MustApply(BeginMove(Seen(), {"c", "d"}));
+  EXPECT_EQ(Send(drop), TransactionOutcome::kRefused) << "the record has changed";
+  MustBeRefused(BeginMove(Seen(), {"b", "d"}), "its copy at c moves to d already");
+  MustApply(AddMember(Author("a"), Seen(), replicas_["d"]));
+  EXPECT_EQ(Seen().record.Staying(), 3u);
+  MustApply(HandOver(Author("a"), Seen(), "b", 0));
+  EXPECT_EQ(Seen().record.move, (ShardMove{"c", "d"})) << "it outlives its primary";
+  MustApply(DropMember(Author("b"), Seen(), "c", kMinInSync));
+  EXPECT_EQ(Seen().record.move, std::nullopt);
+
+  MustApply(BeginMove(Seen(), {"b", "c"}));
+  EndServer("b");
+  MustApply(PromoteSelf(Author("a"), Seen(), KeyOf("b"), 0));
+  EXPECT_EQ(Seen().record.move, std::nullopt) << "it was from the primary before";
+  MustApply(BeginMove(Seen(), {"d", "c"}));
+  MustApply(EndMove(Seen()));
+  EXPECT_EQ(Seen().record.move, std::nullopt);
+}
+
 TEST_F(SwapsTest, NoPrimaryGoesBelowMinInSync) {
   MakeThree();
   MustApply(DropMember(Author("a"), Seen(), "b", kMinInSync));

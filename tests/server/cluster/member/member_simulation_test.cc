@@ -15,16 +15,19 @@ namespace {
 // Empty, or what is wrong.
 std::string RunWorld(MemberWorld& world) { return world.Run(absl::Seconds(60), absl::Seconds(30)); }
 
-void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas) {
-  uint64_t acknowledged = 0, reads = 0, region_reads = 0, terms = 0, faults = 0, lost = 0;
+void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas,
+              uint32_t slots = MemberWorld::kShards) {
+  uint64_t acknowledged = 0, reads = 0, region_reads = 0, terms = 0, faults = 0, lost = 0,
+           moves = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
-    MemberWorld world(seed, replicas);
+    MemberWorld world(seed, replicas, slots);
     ASSERT_EQ(RunWorld(world), "") << "seed " << seed;
     acknowledged += world.stats().acknowledged;
     reads += world.stats().reads;
     region_reads += world.stats().region_reads;
     terms += world.stats().terms;
     faults += world.stats().faults;
+    moves += world.stats().moves;
     lost += world.stats().lost_all;
   }
   const uint64_t seeds = last - first + 1;
@@ -34,16 +37,20 @@ void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas) {
   EXPECT_GT(region_reads, 1000 * seeds);
   EXPECT_GT(terms, 4 * seeds);
   EXPECT_LE(lost, (seeds + 19) / 20);
+  EXPECT_TRUE(replicas == MemberWorld::kServers || moves > seeds / 2) << moves;
   testing::Test::RecordProperty("acknowledged", static_cast<int>(acknowledged));
   testing::Test::RecordProperty("reads", static_cast<int>(reads));
   testing::Test::RecordProperty("region_reads", static_cast<int>(region_reads));
   testing::Test::RecordProperty("terms", static_cast<int>(terms));
   testing::Test::RecordProperty("faults", static_cast<int>(faults));
+  testing::Test::RecordProperty("moves", static_cast<int>(moves));
   testing::Test::RecordProperty("lost", static_cast<int>(lost));
 }
 
 TEST(MemberSimulationTest, TwoReplicas) { RunSeeds(1, 60 / kVolumeParts, 2); }
 TEST(MemberSimulationTest, ThreeReplicas) { RunSeeds(1, 60 / kVolumeParts, 3); }
+// Of 8 copies, 9 have memory.
+TEST(MemberSimulationTest, MemoryForAPartOfTheShards) { RunSeeds(1, 60 / kVolumeParts, 2, 3); }
 
 class MemberMistakesTest : public testing::TestWithParam<ReplicationMistake> {
  protected:

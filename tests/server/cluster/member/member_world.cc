@@ -1,7 +1,9 @@
 #include "tests/server/cluster/member/member_world.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/lease_time.h"
@@ -24,13 +26,30 @@ absl::Status RegisterTable::Reserve(const ReplicatedGroup&) { return absl::OkSta
 void RegisterTable::Release(const ReplicatedGroup&) {}
 
 void RegisterTable::Apply(const ReplicatedGroup& group) {
+  assert(has_slot_ || free_slots_ == nullptr);
   if (group.last_lsn <= applied_) return;  // in the copy
   uint64_t lsn = group.first_lsn;
   for (const uint64_t write : WritesOf(group)) writes_.emplace_back(lsn++, write);
   applied_ = group.last_lsn;
 }
 
-void RegisterTable::Clear() { *this = RegisterTable(); }
+bool RegisterTable::Take() {
+  if (has_slot_ || free_slots_ == nullptr) return true;
+  if (*free_slots_ == 0) return false;
+  --*free_slots_;
+  return has_slot_ = true;
+}
+
+void RegisterTable::Clear() {
+  writes_.clear();
+  applied_ = 0;
+  copies_ = false;
+}
+
+bool RegisterTable::ClearSome() {
+  if (std::exchange(has_slot_, false)) ++*free_slots_;
+  return true;
+}
 
 std::string RegisterTable::NextChunk() {
   if (!std::exchange(copies_, false)) return "";
@@ -62,19 +81,25 @@ std::vector<uint64_t> RegisterTable::Writes() const {
 
 // --- The servers ---------------------------------------------------------------
 
-MemberWorld::Server::Server(MemberWorld& world, int number) : sender(world, number) {
+MemberWorld::Server::Server(MemberWorld& world, int number)
+    : sender(world, number), free_slots(world.slots_) {
   MemberOptions options{.keys = world.keys_,
                         .cluster = world.cluster_,
                         .server = ServerId(number),
                         .addresses = {"shm:///" + std::to_string(number)},
+                        .slots = world.slots_,
                         .random = [&world] { return world.random_.Next(); },
                         .log = nullptr};
   std::vector<ReplicaTable*> pointers;
-  for (RegisterTable& table : tables) pointers.push_back(&table);
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    tables.push_back(std::make_unique<RegisterTable>(&free_slots));
+    pointers.push_back(tables.back().get());
+  }
   member = std::make_unique<ClusterMember>(std::move(options), pointers, sender);
 }
 
-MemberWorld::MemberWorld(uint64_t seed, uint32_t replicas) : random_(seed) {
+MemberWorld::MemberWorld(uint64_t seed, uint32_t replicas, uint32_t slots)
+    : random_(seed), slots_(slots) {
   cluster_.id = random_.Next() | 1;
   cluster_.shards = kShards;
   cluster_.replicas = replicas;
@@ -238,7 +263,7 @@ void MemberWorld::Write(int at, uint32_t shard) {
   ShardMember& member = server.member->shard(shard);
   const uint64_t oldest = invoked_[shard] > 3 ? invoked_[shard] - 3 : 0;
   const uint64_t write = oldest + 1 + random_.Below(invoked_[shard] + 1 - oldest);
-  if (HasWrite(server.tables[shard].Writes(), member.replica().log(), write)) return;
+  if (HasWrite(server.tables[shard]->Writes(), member.replica().log(), write)) return;
   invoked_[shard] = std::max(invoked_[shard], write);
   member.Decide(BodyOf({write}), 1);
 }
@@ -252,13 +277,13 @@ std::string MemberWorld::Settle(int at, uint32_t shard) {
   bool applied = false;
   while (const ReplicatedGroup* group = log.After(log.applied())) {
     if (group->last_lsn > member.commit_point()) break;
-    machine.server->tables[shard].Apply(*group);
+    machine.server->tables[shard]->Apply(*group);
     member.MarkApplied(group->last_lsn);
     applied = true;
   }
   if (!applied || !machine.server->member->Serves(shard, machine.clock)) return "";
   const size_t before = seen_[shard].size();
-  std::string wrong = seen_[shard].See(machine.server->tables[shard].Writes());
+  std::string wrong = seen_[shard].See(machine.server->tables[shard]->Writes());
   stats_.acknowledged += seen_[shard].size() - before;
   return wrong;
 }
@@ -273,7 +298,7 @@ std::string MemberWorld::RunClients(int at) {
     // A GET by message: the data, then the right.
     ++stats_.reads;
     if (std::string wrong = seen_[shard].Read(absl::StrCat("a GET at ", at),
-                                              machine.server->tables[shard].Writes());
+                                              machine.server->tables[shard]->Writes());
         !wrong.empty())
       return wrong;
   }
@@ -298,7 +323,7 @@ std::string MemberWorld::ReadRegion(int at) {
     if (now_ >= machine.leased_until[shard] || !random_.Chance(20)) continue;
     ++stats_.region_reads;
     if (std::string wrong = seen_[shard].Read(absl::StrCat("a READ from ", at),
-                                              machine.server->tables[shard].Writes());
+                                              machine.server->tables[shard]->Writes());
         !wrong.empty())
       return wrong;
   }
@@ -331,13 +356,27 @@ bool MemberWorld::HaveOtherCopies(int at) const {
   return true;
 }
 
+// An operator's, of any member to any server that is none.
+void MemberWorld::AskForMove() {
+  const uint32_t shard = static_cast<uint32_t>(random_.Below(kShards));
+  const StoredKey found = store_.Range({keys_.Shard(shard)}).keys.at(0);
+  const absl::StatusOr<ShardRecord> record = DecodeShardRecord(found.value);
+  if (!record.ok() || record->is_initial()) return;
+  const ShardMove move = {record->in_sync[random_.Below(record->in_sync.size())].server,
+                          ServerId(static_cast<int>(random_.Below(kServers)))};
+  const absl::StatusOr<ShardSwap> swap = BeginMove({shard, found.mod_revision, *record}, move);
+  if (!swap.ok()) return;
+  if (store_.Execute(SwapTransaction(keys_, {&*swap, 1})).outcome == TransactionOutcome::kApplied)
+    ++stats_.moves;
+}
+
 void MemberWorld::Fault() {
   ++stats_.faults;
   next_fault_ = now_ + absl::Milliseconds(500 + random_.Below(6000));
   const int at = static_cast<int>(random_.Below(kServers));
   const int other = static_cast<int>((at + 1 + random_.Below(kServers - 1)) % kServers);
   const absl::Time until = now_ + absl::Milliseconds(100 + random_.Below(8000));
-  switch (random_.Below(7)) {
+  switch (random_.Below(8)) {
     case 0:
     case 1:
       machines_[at].paused_until = until;
@@ -355,6 +394,8 @@ void MemberWorld::Fault() {
     case 3:
       AskToHandOver(at, other);
       return;
+    case 6:
+      return AskForMove();
     case 4:
       machines_[at].cut_from_store_until = until;
       return;
@@ -420,6 +461,13 @@ bool MemberWorld::IsWhole(uint32_t shard) const {
   return false;
 }
 
+bool MemberWorld::AreAllWhole() const {
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    if (!IsWhole(shard)) return false;
+  }
+  return true;
+}
+
 // Every member that the record names has lost its memory.
 bool MemberWorld::IsLost(uint32_t shard) const {
   const std::vector<StoredKey> found = store_.Range({keys_.Shard(shard)}).keys;
@@ -462,7 +510,7 @@ std::string MemberWorld::Run(absl::Duration with_faults, absl::Duration to_recov
   for (auto& row : cut_until_) std::fill(std::begin(row), std::end(row), now_);
   store_down_until_ = now_;
   const absl::Time end = now_ + to_recover;
-  while (now_ < end && !(IsWhole(0) && IsWhole(1))) {
+  while (now_ < end && !AreAllWhole()) {
     if (std::string wrong = Step(); !wrong.empty()) return wrong + Describe();
   }
   for (uint32_t shard = 0; shard < kShards; ++shard) {
@@ -471,7 +519,7 @@ std::string MemberWorld::Run(absl::Duration with_faults, absl::Duration to_recov
     if (record.ok()) stats_.terms += record->term;
     if (IsLost(shard)) stats_.lost_all = true;
   }
-  if (stats_.lost_all || (IsWhole(0) && IsWhole(1))) return "";
+  if (stats_.lost_all || AreAllWhole()) return "";
   return "not whole again" + Describe();
 }
 

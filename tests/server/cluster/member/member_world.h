@@ -2,7 +2,8 @@
 // those that ship; etcd is a model, whose calls are late and lost.
 //
 //   faults   servers that stop for seconds and go on, or lose their memory and come back; servers that etcd
-//            or another server does not reach; etcd down; clocks that gain and lose a tenth
+//            or another server does not reach; etcd down; clocks that gain and lose a tenth; moves of
+//            copies
 //   clients  write and read at whatever server says that it serves
 //
 // A shard is one register: the history of its writes.
@@ -31,11 +32,14 @@ namespace osprey {
 // The table of one register.
 class RegisterTable : public ReplicaTable {
  public:
+  // `free_slots`: of the server, which has as many tables as shards; null: each table has memory.
+  explicit RegisterTable(uint32_t* free_slots = nullptr) : free_slots_(free_slots) {}
+  bool Take() override;
   absl::Status Reserve(const ReplicatedGroup& group) override;
   void Release(const ReplicatedGroup& group) override;
   void Apply(const ReplicatedGroup& group) override;
   void Clear() override;
-  bool ClearSome() override { return true; }
+  bool ClearSome() override;
   void BeginJoin() override { Clear(); }
   uint64_t EndPrimary() override { return 0; }
   void BeginCopy() override { copies_ = true; }
@@ -50,6 +54,8 @@ class RegisterTable : public ReplicaTable {
   std::vector<std::pair<uint64_t, uint64_t>> writes_;  // {lsn, write}
   uint64_t applied_ = 0;                               // lsn
   bool copies_ = false;
+  uint32_t* free_slots_;
+  bool has_slot_ = false;
 };
 
 struct MemberWorldStats {
@@ -58,15 +64,17 @@ struct MemberWorldStats {
   uint64_t region_reads = 0;  // under a lease
   uint64_t terms = 0;
   uint64_t faults = 0;
+  uint64_t moves = 0;     // of an operator's, those that the store took
   bool lost_all = false;  // a shard's record came to name only replicas that have lost their memory
 };
 
 class MemberWorld {
  public:
   static constexpr int kServers = 3;
-  static constexpr uint32_t kShards = 2;
+  static constexpr uint32_t kShards = 4;
 
-  explicit MemberWorld(uint64_t seed, uint32_t replicas);
+  // `slots`: for how many shards each server has memory. REQUIRES: enough for all replicas.
+  MemberWorld(uint64_t seed, uint32_t replicas, uint32_t slots = kShards);
 
   // Empty, or what is wrong. With faults for so long, and then without until all shards are whole.
   std::string Run(absl::Duration with_faults, absl::Duration to_recover);
@@ -109,7 +117,8 @@ class MemberWorld {
   struct Server {
     Server(MemberWorld& world, int number);
     Sender sender;
-    RegisterTable tables[kShards];
+    uint32_t free_slots;
+    std::vector<std::unique_ptr<RegisterTable>> tables;  // by shard
     std::unique_ptr<ClusterMember> member;
     std::optional<Call> renewal, call;
   };
@@ -135,6 +144,7 @@ class MemberWorld {
   void AskToHandOver(int at, int to);
   bool HaveOtherCopies(int at) const;
   void Fault();
+  void AskForMove();
   void RunStore(int at);
   void Execute(Call& call);
   Call NewCall(int at, StoreCall call);
@@ -146,10 +156,12 @@ class MemberWorld {
   void Write(int at, uint32_t shard);
   std::string Settle(int at, uint32_t shard);
   bool IsWhole(uint32_t shard) const;
+  bool AreAllWhole() const;
   bool IsLost(uint32_t shard) const;
   std::string Describe() const;
 
   SplitMix64 random_;
+  const uint32_t slots_;
   const ClusterKeys keys_{"/osprey/test/"};
   ClusterRecord cluster_;
   ModelStore store_;

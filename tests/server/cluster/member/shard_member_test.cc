@@ -47,7 +47,9 @@ class ShardMemberTest : public testing::Test {
                   .server = Id(number),
                   .random = [&test] { return ++test.lives_; },
                   .log = [&test](absl::string_view line) { test.log_.emplace_back(line); }},
-                 table, *this) {}
+                 table, *this) {
+      member.SetAssigned(true);
+    }
     uint64_t RoomFor(uint64_t) const override { return room; }
     void Send(uint64_t incarnation, PeerMessageKind kind, std::string bytes) override {
       sent.push_back({incarnation, {kind, std::move(bytes)}});
@@ -59,6 +61,8 @@ class ShardMemberTest : public testing::Test {
         return is_full ? absl::ResourceExhaustedError("memory is full")
                        : RegisterTable::Reserve(group);
       }
+      bool Take() override { return has_memory; }
+      bool has_memory = true;
       bool is_full = false;
     };
     Table table;
@@ -394,6 +398,74 @@ TEST_F(ShardMemberTest, AServerWithANewIncarnationResumesItsPlace) {
   EXPECT_EQ(nodes_[0].member.record().record.primary, "a");
   EXPECT_EQ(nodes_[0].member.replica().self().incarnation, 21u);
   EXPECT_EQ(nodes_[0].member.replica().self().life, life);
+}
+
+// *Else* a shard whose data this server has stays without a server for good.
+TEST_F(ShardMemberTest, APlaceMayHaveBeenResumedByAnIncarnationInBetween) {
+  Decide();
+  const uint64_t life = nodes_[0].member.replica().self().life;
+  BeginIncarnation(0, 21);
+  ReadAll();
+  const Transaction resume = Begin(0);
+  EXPECT_EQ(store_.Execute(resume).outcome, TransactionOutcome::kApplied);
+  TransactionResult lost;
+  lost.outcome = TransactionOutcome::kUnknown;
+  (void)nodes_[0].member.TakeAnswer(lost, 0, now_);
+  BeginIncarnation(0, 22);
+  ReadAll();
+  EXPECT_EQ(nodes_[0].member.record().record.in_sync.at(0).incarnation, 21u);
+  Swap(0);  // its place
+  Swap(0);  // and the shard
+  EXPECT_EQ(nodes_[0].member.record().record.primary, "a");
+  EXPECT_EQ(nodes_[0].member.replica().self().incarnation, 22u);
+  EXPECT_EQ(nodes_[0].member.replica().self().life, life);
+}
+
+// *Else* the primary waits for its copy, and no other server may join.
+TEST_F(ShardMemberTest, AJoinerThatGivesUpIsForgotten) {
+  nodes_[1].table.has_memory = false;
+  nodes_[2].member.SetAssigned(false);
+  Exchange();
+  EXPECT_EQ(nodes_[1].member.replica().role(), ShardReplica::Role::kOut);
+  nodes_[1].member.SetAssigned(false);
+  nodes_[2].member.SetAssigned(true);
+  Exchange();
+  Swap(0);
+  EXPECT_NE(nodes_[0].member.record().record.Find("c"), nullptr);
+}
+
+// In this cluster of three replicas a fourth server is needed, but for a record that has two.
+TEST_F(ShardMemberTest, ACopyOfThePrimaryMoves) {
+  nodes_[2].member.SetAssigned(false);
+  Exchange();
+  Swap(0);
+  ReadAll();
+  ASSERT_EQ(nodes_[0].member.record().record.in_sync.size(), 2u);
+  EXPECT_EQ(
+      store_.Execute(SwapTransaction(keys_, {*BeginMove(*watch_.Shard(0), {"a", "c"})})).outcome,
+      TransactionOutcome::kApplied);
+  ReadAll();
+  EXPECT_EQ(nodes_[0].member.WantedSwap(watch_, now_), std::nullopt) << "it has not joined";
+  nodes_[2].member.SetAssigned(true);
+  Exchange();
+  Swap(0);
+  ReadAll();
+  EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
+  // Two of three stay, so this one does not go.
+  EXPECT_EQ(nodes_[0].member.WantedSwap(watch_, now_), std::nullopt);
+  EXPECT_FALSE(nodes_[0].member.hands_over());
+}
+
+TEST_F(ShardMemberTest, AMoveToAServerThatHasEndedIsGivenUp) {
+  Join();
+  EXPECT_EQ(
+      store_.Execute(SwapTransaction(keys_, {*BeginMove(*watch_.Shard(0), {"b", "gone"})})).outcome,
+      TransactionOutcome::kApplied);
+  ReadShard();
+  EXPECT_EQ(nodes_[0].member.WantedSwap(watch_, now_), std::nullopt) << "servers were read before";
+  ReadAll();
+  Swap(0);
+  EXPECT_EQ(nodes_[0].member.record().record.move, std::nullopt);
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST(NodeDriveTest, ACommitThatDrivesFailsWhenTheServerHandsOver) {
   a.Stop();
   writers.AwaitEnd();
   const int made = writers.made();
-  a.node->shard(0).EndService({});
+  a.node->slot(0).EndService({});
   b.Serve();
   EXPECT_GE(b.tables->stats().keys, static_cast<uint64_t>(made));
   b.Put("later");

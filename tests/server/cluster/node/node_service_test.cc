@@ -31,6 +31,37 @@ TEST(NodeServiceTest, AServerThatEndsAwaitsItsReadersAndDeletesItsKey) {
   EXPECT_TRUE(world.store.Range({world.keys.Server("a")}).keys.empty());
 }
 
+// *Else* what the slot still has of the first shard is in the second, or clients of the first READ that their keys
+// are absent.
+TEST(NodeServiceTest, ASlotThatIsFreeHoldsAnotherShard) {
+  World world{/*replicas=*/1, /*shards=*/2};
+  TestServer a{world, "a"};
+  std::atomic<bool> is_to_end{false};
+  a.Start();
+  a.Serve([&] { is_to_end = true; });
+  a.Put("of shard 0");
+  ASSERT_TRUE(Await([&] { return a.ServedShards() == 1; }));
+  // Another server has shard 0, and has ended.
+  ShardRecord record;
+  record.term = 9;
+  record.primary = "gone";
+  record.in_sync = {{"gone", 1, 0xE, 0xF}};
+  {
+    const std::lock_guard<std::mutex> lock(world.mutex);
+    Transaction put;
+    put.operations = {StoreOperation::Put(world.keys.Shard(0), EncodeShardRecord(record))};
+    ASSERT_EQ(world.store.Execute(put).outcome, TransactionOutcome::kApplied);
+  }
+  ASSERT_TRUE(Await([&] { return is_to_end.load(); }));
+  a.node->slot(0).EndService({});
+  a.Serve([] {}, 1);
+  EXPECT_TRUE(Await([&] { return a.ServedShards() == 2; }));
+  EXPECT_FALSE(a.Has("of shard 0"));
+  a.Put("of shard 1");
+  EXPECT_EQ(a.node->stats().primaries, 1u);
+  EXPECT_EQ(a.node->stats().shards, 2u);
+}
+
 // Both are in sync. The first one is the primary until it is to end.
 struct Pair {
   Pair() {
@@ -57,13 +88,13 @@ TEST(NodeServiceTest, TablesAreABackupsOnceTheEnginesHaveEnded) {
   pair.b.Put("later");
   absl::SleepFor(absl::Milliseconds(500));  // several appends
   EXPECT_FALSE(pair.a.Has("later"));
-  pair.a.node->shard(0).EndService({});
+  pair.a.node->slot(0).EndService({});
 }
 
 // They failed, say. *Else* the cluster's thread, which has other shards, waits for ever.
 TEST(NodeServiceTest, EnginesThatHaveEndedByThemselvesAreNotAwaited) {
   Pair pair;
-  pair.a.node->shard(0).EndService({});
+  pair.a.node->slot(0).EndService({});
   pair.a.Stop();
   pair.b.Serve();
   pair.b.Put("later");
@@ -77,7 +108,7 @@ TEST(NodeServiceTest, AWriteThatWasDecidedAndNotMadeIsMadeByTheBackup) {
   pair.a.DecidePut("decided", absl::ZeroDuration(), put);
   ASSERT_EQ(pair.a.writes.Commit(), absl::OkStatus());
   pair.HandOver();
-  pair.a.node->shard(0).EndService({});
+  pair.a.node->slot(0).EndService({});
   pair.b.Serve();
   EXPECT_TRUE(pair.b.Has("decided"));
   pair.b.Put("later");

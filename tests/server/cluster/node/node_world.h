@@ -56,9 +56,9 @@ inline uint64_t Random() {
 
 // The store of all servers.
 struct World {
-  explicit World(uint32_t replicas) {
+  explicit World(uint32_t replicas, uint32_t shards = 1) {
     cluster.id = 0xC1;
-    cluster.shards = 1;
+    cluster.shards = shards;
     cluster.replicas = replicas;
     cluster.min_in_sync = MinInSync(replicas);
     cluster.hash_seed = 9;
@@ -135,6 +135,7 @@ class TestServer {
         .keys = world_.keys,
         .cluster = world_.cluster,
         .server = id_,
+        .zone = "",
         .listen = {uri_},
         .key = nullptr,
         .backup_timeout = absl::Seconds(1),
@@ -155,15 +156,16 @@ class TestServer {
                      .region = memory_.span(),
                      .region_incarnation = incarnation_};
     for (const auto& changes : changes_) shard.changes.push_back(changes.get());
-    NodeParts parts{.shards = {shard}, .wake = wake_, .renewals = renewals_, .calls = calls};
+    NodeParts parts{.slots = {shard}, .wake = wake_, .renewals = renewals_, .calls = calls};
     node = ClusterNode::Start(std::move(options), std::move(parts)).value();
   }
-  // Is the primary, and its engines begin. `end` is called when they have to end.
-  void Serve(std::function<void()> end = [] {}) {
-    const absl::StatusOr<std::optional<std::vector<SessionImage>>> sessions =
-        node->shard(0).AwaitService(stop_);
-    ASSERT_TRUE(sessions.ok() && sessions->has_value());
-    node->shard(0).BeginService(std::move(end), [] { return std::vector<SessionImage>(); });
+  // Is the primary of this shard, and its engines begin. `end` is called when they have to end.
+  void Serve(
+      std::function<void()> end = [] {}, uint32_t shard = 0) {
+    const absl::StatusOr<std::optional<OfferedService>> offered = node->slot(0).AwaitService(stop_);
+    ASSERT_TRUE(offered.ok() && offered->has_value());
+    ASSERT_EQ((*offered)->shard, shard);
+    node->slot(0).BeginService(std::move(end), [] { return std::vector<SessionImage>(); });
   }
   // It is to end, and hands over to another one.
   void Stop() { stop_ = true; }
@@ -210,13 +212,14 @@ class TestServer {
     const Answer answer = Apply(*table, put.request, *put.decision, *table.changes(), clock.Now());
     ASSERT_EQ(answer.code(), absl::StatusCode::kOk);
   }
-  // What READs of its memory find.
-  bool SaysThatItServes() {
+  // What READs of its memory find: a bit for each shard.
+  uint64_t ServedShards() {
     const std::vector<std::byte> copy = index::ReadRegion(
         memory_.data(), index::kServingRecordOffset, sizeof(index::ServingRecord));
     const absl::optional<index::ServingState> state = index::ReadServingRecord(copy, incarnation_);
-    return state.has_value() && state->shards != 0;
+    return state.has_value() ? state->shards : 0;
   }
+  bool SaysThatItServes() { return ServedShards() != 0; }
   bool Has(const std::string& key) {
     return tables->Lock(tables->PartitionOf(key))->Find(key).ok();
   }
