@@ -1,4 +1,4 @@
-// The server's clock, by which keys expire. It never decreases. It starts near the wall clock. If the
+// The server's clock, by which keys expire. It never decreases, but for Restart. It starts near the wall clock. If the
 // clock of an earlier life, or of another server of the cluster, has ended later, it goes on from there.
 // It runs at the raw clock's rate, which is bounded, unlike the rate of a slewed clock.
 
@@ -22,6 +22,8 @@ class Clock {
     const int64_t ahead_ns = ahead_ns_.load(std::memory_order_relaxed);
     return ahead_ns == 0 ? started_ : started_ + absl::Nanoseconds(ahead_ns);
   }
+  // As a new clock: it may be earlier from now on. For what has not used it. REQUIRES: as AdvanceTo.
+  void Restart() { ahead_ns_.store(0, std::memory_order_relaxed); }
   // Not earlier than that from now on, on threads that synchronise with this one. REQUIRES: no other
   // thread does so at the same time.
   void AdvanceTo(absl::Time earliest) {

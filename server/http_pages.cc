@@ -86,8 +86,13 @@ absl::Status OpenMetrics(const Config& config, const std::vector<std::string>& u
   std::function<ClusterStats()> cluster;
   if (server.node != nullptr) cluster = [&node = *server.node] { return node.stats(); };
   std::vector<Monitor::Watched> slots;
-  for (const auto& slot : server.slots)
-    slots.push_back({*slot->tables, *slot->pollers, slot->heartbeats, slot->clock});
+  for (const auto& slot : server.slots) {
+    std::function<bool()> is_used;
+    if (server.node != nullptr)
+      is_used = [&node = server.node->slot(slot->number)] { return node.holds_shard(); };
+    slots.push_back(
+        {*slot->tables, *slot->pollers, slot->heartbeats, slot->clock, std::move(is_used)});
+  }
   server.monitor =
       std::make_unique<Monitor>(std::move(slots), *server.admission, server.client_gets,
                                 FixedStats(config), std::move(durability), std::move(cluster));

@@ -104,6 +104,10 @@ DEFINE_string(backup_timeout, "1s",
 DEFINE_string(zone, "",
               "with --cluster, what may fail at once, as a rack: copies of a shard are placed in "
               "different zones where there is room [none: as all servers without one]");
+DEFINE_string(
+    rejoin_after, "30s",
+    "with --cluster, the copies of a server that has ended wait for so long that it comes "
+    "back, before servers with room make them, 0s to 24h [30s]");
 DEFINE_string(memory_for, "",
               "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that such pairs fill to nine tenths, "
               "and end [none: serve]");
@@ -166,6 +170,7 @@ ClusterFlags ClusterFlagsGiven() {
   flags.key_file = FLAGS_cluster_key_file;
   flags.backup_timeout = FLAGS_backup_timeout;
   flags.zone = FLAGS_zone;
+  flags.rejoin_after = FLAGS_rejoin_after;
   return flags;
 }
 

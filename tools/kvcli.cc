@@ -70,8 +70,9 @@ DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB"
 DEFINE_string(cluster, "",
               "doctor: check the cluster at this etcd://HOST:2379[,HOST:2379]/NAME, or "
               "etcds:// for TLS");
-DEFINE_string(memory, "1GiB",
-              "doctor: the --memory that kvserver will have; cluster create: that of each server");
+DEFINE_string(
+    memory, "1GiB",
+    "doctor: the --memory that kvserver will have; cluster create: for one copy of all keys");
 DEFINE_uint64(
     shards, 1,
     "cluster create: into how many parts the keys are divided, each with a primary of its "
@@ -91,7 +92,8 @@ DEFINE_string(cluster_user, "", "cluster, doctor --cluster, with etcds://: the u
 DEFINE_string(
     cluster_password_file, "",
     "cluster, doctor --cluster: file with the password of --cluster-user, a line, of mode 0600");
-DEFINE_bool(yes, false, "flush: do not ask");
+DEFINE_bool(yes, false,
+            "flush, cluster accept-loss: do not ask; cluster rebalance, drain: begin the moves");
 DEFINE_uint64(size, 64, "latency: length of the values in bytes");
 DEFINE_uint64(count, 0, "latency: measure N of each");
 DEFINE_string(duration, "5", "latency: measure for this time, in seconds (or as 200ms)");

@@ -18,6 +18,7 @@ using Scheme = rdma::Address::Scheme;
 
 constexpr absl::Duration kBackupTimeoutLeast() { return absl::Milliseconds(100); }
 constexpr absl::Duration kBackupTimeoutMost() { return absl::Minutes(1); }
+constexpr absl::Duration kRejoinAfterMost() { return absl::Hours(24); }
 
 // Any address of the machine.
 bool IsWildcard(const rdma::Address& address) {
@@ -170,6 +171,10 @@ absl::StatusOr<ClusterConfig> MakeClusterConfig(const ClusterFlags& flags,
                              kZoneBytesMax, " of a to z, A to Z, 0 to 9, '.', '_' and '-'"));
   }
   config.zone = flags.zone;
+  const absl::StatusOr<absl::Duration> rejoin_after =
+      ParseTime("rejoin-after", flags.rejoin_after, absl::ZeroDuration(), kRejoinAfterMost());
+  if (!rejoin_after.ok()) return rejoin_after.status();
+  config.rejoin_after = *rejoin_after;
   return config;
 }
 

@@ -26,6 +26,7 @@ struct ClusterFlags {
   std::string key_file = "";
   std::string backup_timeout = "1s";
   std::string zone = "";
+  std::string rejoin_after = "30s";
 };
 
 struct ClusterConfig {
@@ -36,6 +37,8 @@ struct ClusterConfig {
   // A backup that acknowledges nothing for so long may be dropped.
   absl::Duration backup_timeout;
   std::string zone;  // IsZone
+  // The copies of a server that has ended wait for it for so long.
+  absl::Duration rejoin_after;
 };
 
 // The rest of the configuration, which a cluster's part has to fit.

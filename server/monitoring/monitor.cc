@@ -55,6 +55,7 @@ index::Table::Stats Monitor::ReadTables() {
   const std::lock_guard<std::mutex> lock(mutex_);
   absl::Duration left = kLockWaitMax();
   auto last = last_.begin();
+  std::vector<index::Table::Stats> used;
   for (const Watched& shard : shards_) {
     for (uint32_t i = 0; i < shard.tables.partitions(); ++i, ++last) {
       LockedTable table = shard.tables.TryLock(i);
@@ -63,9 +64,11 @@ index::Table::Stats Monitor::ReadTables() {
         table = shard.tables.TryLock(i);
       }
       if (table.held()) *last = table->stats();
+      if (!shard.is_used || shard.is_used()) used.push_back(*last);
     }
   }
-  return Tables::Sum(last_);
+  // Memory that no shard has is of no use to those that are full.
+  return Tables::Sum(used.empty() ? last_ : used);
 }
 
 }  // namespace osprey::server

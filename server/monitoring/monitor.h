@@ -46,6 +46,8 @@ class Monitor {
     const Pollers& pollers;
     absl::Span<const PollerHeartbeat> heartbeats;  // of each of them
     const Clock& clock;                            // of the heartbeats
+    // Whether the tables hold something to be counted. Any thread. Empty: always.
+    std::function<bool()> is_used = {};
   };
 
   // All must outlive this. Of `fixed`, what never changes is used. `durability` and `cluster` run on any

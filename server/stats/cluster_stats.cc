@@ -7,6 +7,8 @@ namespace osprey::server {
 void ClusterStats::Add(const ClusterStats& other) {
   shards += other.shards;
   primaries += other.primaries;
+  slots += other.slots;
+  slots_used += other.slots_used;
   term = std::max(term, other.term);
   in_sync = std::min(in_sync, other.in_sync);
   replicas = std::max(replicas, other.replicas);

@@ -18,13 +18,15 @@ struct ClusterStats {
     std::string server;      // its ID
     uint64_t primaries = 0;  // shards whose primary it is, as the records say
     uint64_t in_sync = 0;    // shards of which it is in sync, likewise
-    bool is_known = false;   // etcd has its key; that of a killed server stays
+    bool is_known = false;   // etcd has its key
     bool is_self = false;
     bool is_linked = false;  // messages can be sent to it
   };
 
   uint64_t shards = 1;          // that these figures are of
   uint64_t primaries = 0;       // of these: this server serves them, as long as it has its right
+  uint64_t slots = 0;           // for so many shards there is memory
+  uint64_t slots_used = 0;      // of these
   uint64_t term = 0;            // of the record that was read last; 0: none
   uint64_t in_sync = 0;         // servers that the record names, the primary included
   uint64_t replicas = 0;        // that there should be

@@ -56,6 +56,7 @@ class ClusterConfigTest : public testing::Test {
 TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
   flags_.cluster.backup_timeout = "250ms";
   flags_.cluster.zone = "Rack-1.b_c";
+  flags_.cluster.rejoin_after = "0s";
   const absl::StatusOr<Config> config = MakeConfig(flags_);
   ASSERT_TRUE(config.ok()) << config.status();
   ASSERT_TRUE(config->cluster.has_value());
@@ -70,6 +71,7 @@ TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
   EXPECT_EQ(cluster.key->size(), 32);
   EXPECT_EQ(cluster.backup_timeout, absl::Milliseconds(250));
   EXPECT_EQ(cluster.zone, "Rack-1.b_c");
+  EXPECT_EQ(cluster.rejoin_after, absl::ZeroDuration());
 }
 
 TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
@@ -78,6 +80,7 @@ TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
   EXPECT_EQ(config->value_bytes_max, uint64_t{1} << 20);
   EXPECT_EQ(config->partitions, kClusterPartitions);
   EXPECT_EQ(config->cluster->backup_timeout, absl::Seconds(1));
+  EXPECT_EQ(config->cluster->rejoin_after, absl::Seconds(30));
 }
 
 TEST_F(ClusterConfigTest, PartitionsDoNotDependOnPollers) {
@@ -162,6 +165,8 @@ TEST_F(ClusterConfigTest, EachWrongFlagIsNamed) {
     refused("backup-timeout", "", [time](FlagValues& f) { f.cluster.backup_timeout = time; });
   for (const std::string& zone : {std::string("a b"), std::string("a/b"), std::string(65, 'z')})
     refused("zone", "is no name of a zone", [zone](FlagValues& f) { f.cluster.zone = zone; });
+  for (const char* time : {"", "1", "-1s", "25h", "inf"})
+    refused("rejoin-after", "", [time](FlagValues& f) { f.cluster.rejoin_after = time; });
   refused("data-dir", "in memory only", [](FlagValues& f) { f.data_dir = "/data"; });
   refused("value-max", "write at most 1MiB", [](FlagValues& f) { f.value_max = "1048577"; });
 }

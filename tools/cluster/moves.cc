@@ -18,7 +18,8 @@ class Plan {
  public:
   explicit Plan(const ClusterStatus& status) {
     for (const auto& [id, server] : status.servers) {
-      if (server.is_renewed && server.stored.record.has_value())
+      // (No slots: it is of a release that does not say.)
+      if (server.is_renewed && server.stored.record.has_value() && server.stored.record->slots > 0)
         servers_[id] = {server.stored.record->slots, server.stored.record->zone};
     }
     for (const std::optional<StoredShard>& stored : status.shards) {
@@ -88,6 +89,8 @@ std::optional<PlacedMove> NextOfRebalance(const Plan& plan) {
           static_cast<double>(given) / giver.slots - static_cast<double>(taken + 1) / taker.slots;
       for (uint32_t shard = 0; shard < plan.shards(); ++shard) {
         if (!plan.may_move(shard) || !plan.Has(shard, from) || plan.Has(shard, to)) continue;
+        // *Else* the end of one zone takes more copies of the shard than before.
+        if (plan.InZone(shard, from, to) > plan.InZone(shard, from, from)) continue;
         const std::tuple<double, int64_t, bool> rank = {
             gain, -static_cast<int64_t>(plan.InZone(shard, from, to)),
             !plan.IsPrimary(shard, from)};
@@ -121,12 +124,11 @@ absl::StatusOr<std::vector<PlacedMove>> PlanDrain(const ClusterStatus& status,
   Plan plan(status);
   std::vector<PlacedMove> moves;
   for (uint32_t shard = 0; shard < plan.shards(); ++shard) {
+    if (const absl::Status known = ShardIn(status, shard).status(); !known.ok()) return known;
     if (!plan.Has(shard, server)) continue;
     if (!plan.may_move(shard)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("shard ", shard,
-                       ": a copy moves, or its record cannot be read; wait, or cancel the move: "
-                       "kvcli cluster cancel-move"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "shard ", shard, ": a copy moves; wait, or cancel the move: kvcli cluster cancel-move"));
     }
     std::optional<PlacedMove> best;
     std::tuple<int64_t, int64_t> best_rank;
@@ -140,8 +142,10 @@ absl::StatusOr<std::vector<PlacedMove>> PlanDrain(const ClusterStatus& status,
       best_rank = rank;
     }
     if (!best.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "shard ", shard, ": no other server that runs has memory for it; start one"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("shard ", shard,
+                       ": each other server that runs has a copy, or no memory left for one; start "
+                       "one, or move copies by hand"));
     }
     plan.Move(*best);
     moves.push_back(*best);

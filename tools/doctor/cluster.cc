@@ -75,7 +75,7 @@ Finding JudgeShard(const ClusterStatus& status, const std::string& shard,
             kShard,
             absl::StrCat(shard, ": none of its servers in sync runs: ", absl::StrJoin(ended, ", ")),
             {"let those that are only stopped or cut off go on; if all have ended, the keys are "
-             "gone: kvcli cluster create ETCD_URI with another name"}};
+             "gone: kvcli cluster accept-loss ETCD_URI SHARD"}};
   }
   const Replica* const primary = record.Find(record.primary);
   if (primary == nullptr || !Runs(status, *primary)) {

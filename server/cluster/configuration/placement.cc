@@ -10,12 +10,23 @@
 namespace osprey {
 namespace {
 
+bool Runs(const PlacementView& view, const std::string& id) {
+  const auto server = view.servers.find(id);
+  return server != view.servers.end() && !server->second.is_away;
+}
+
 // Those that run, but for the one that moves away.
 size_t LiveMembers(const PlacementView& view, const PlacementShard& shard) {
   return static_cast<size_t>(
       std::count_if(shard.members.begin(), shard.members.end(), [&](const std::string& id) {
-        return view.servers.contains(id) && (!shard.move.has_value() || id != shard.move->from);
+        return Runs(view, id) && (!shard.move.has_value() || id != shard.move->from);
       }));
+}
+
+size_t AwayMembers(const PlacementView& view, const PlacementShard& shard) {
+  return static_cast<size_t>(std::count_if(
+      shard.members.begin(), shard.members.end(),
+      [&](const std::string& id) { return view.servers.contains(id) && !Runs(view, id); }));
 }
 
 bool Has(const std::vector<std::string>& ids, const std::string& id) {
@@ -26,7 +37,7 @@ bool Has(const std::vector<std::string>& ids, const std::string& id) {
 bool IsLost(const PlacementView& view, const PlacementShard& shard) {
   return !shard.members.empty() &&
          std::none_of(shard.members.begin(), shard.members.end(),
-                      [&](const std::string& id) { return view.servers.contains(id); });
+                      [&](const std::string& id) { return Runs(view, id); });
 }
 
 // What servers have, and what they were given so far.
@@ -40,16 +51,23 @@ class Assignment {
         if (const auto taken = taken_.find(id); taken != taken_.end()) ++taken->second;
       }
     }
-    for (size_t shard = 0; shard < view.shards.size(); ++shard) GiveMoved(shard);
+    for (size_t shard = 0; shard < view.shards.size(); ++shard) {
+      const PlacementShard& placed = view.shards[shard];
+      moved_[shard] = placed.move.has_value() && !Has(placed.members, placed.move->to) &&
+                      Runs(view, placed.move->to);
+    }
   }
 
   void GiveNext(size_t shard) {
     const std::string* best = nullptr;
-    std::tuple<size_t, int64_t> best_rank;
+    std::tuple<size_t, bool, int64_t> best_rank;
+    const bool may_wait = LiveMembers(view_, view_.shards[shard]) >= view_.min_in_sync;
     for (const auto& [id, server] : view_.servers) {
+      if (server.is_away && !may_wait) continue;
       if (taken_[id] >= server.slots || HasOrGetsIt(shard, id)) continue;
       const int64_t left = static_cast<int64_t>(server.slots) - static_cast<int64_t>(taken_[id]);
-      const std::tuple<size_t, int64_t> rank = {CopiesInZone(shard, server.zone), -left};
+      const std::tuple<size_t, bool, int64_t> rank = {CopiesInZone(shard, server.zone),
+                                                      !server.is_away, -left};
       if (best != nullptr && rank >= best_rank) continue;
       best = &id;
       best_rank = rank;
@@ -64,18 +82,20 @@ class Assignment {
   size_t moved(size_t shard) const { return moved_[shard]; }
   bool HasRoom(const std::string& id) const { return taken_.at(id) < view_.servers.at(id).slots; }
 
- private:
   void GiveMoved(size_t shard) {
-    const PlacementShard& moves = view_.shards[shard];
-    if (!moves.move.has_value() || Has(moves.members, moves.move->to)) return;
-    const auto to = view_.servers.find(moves.move->to);
-    if (to == view_.servers.end()) return;
-    moved_[shard] = 1;
+    if (moved_[shard] == 0) return;
+    const std::string& to = view_.shards[shard].move->to;
     // One at a time: *else* a server that joins takes all bandwidth of the others.
-    if (!HasRoom(to->first) || !moved_to_.insert(to->first).second) return;
-    ++taken_[to->first];
-    given_[shard].push_back(to->first);
+    if (!HasRoom(to) || Has(given_[shard], to) || !moved_to_.insert(to).second) return;
+    ++taken_[to];
+    given_[shard].push_back(to);
   }
+  // A copy waits for room.
+  bool Waits(size_t shard) const {
+    return moved_[shard] != 0 && !Has(given_[shard], view_.shards[shard].move->to);
+  }
+
+ private:
   bool HasOrGetsIt(size_t shard, const std::string& id) const {
     return Has(view_.shards[shard].members, id) || Has(given_[shard], id);
   }
@@ -106,10 +126,14 @@ Assignment Assign(const PlacementView& view) {
   for (size_t copies = 0; copies < view.replicas; ++copies) {
     for (size_t shard = 0; shard < view.shards.size(); ++shard) {
       const PlacementShard& placed = view.shards[shard];
-      if (!IsLost(view, placed) && LiveMembers(view, placed) + assignment.moved(shard) <= copies)
+      const size_t live = LiveMembers(view, placed);
+      const size_t away = live >= view.min_in_sync ? AwayMembers(view, placed) : 0;
+      if (!IsLost(view, placed) && live + away + assignment.moved(shard) <= copies)
         assignment.GiveNext(shard);
     }
   }
+  // What is missing comes first.
+  for (size_t shard = 0; shard < view.shards.size(); ++shard) assignment.GiveMoved(shard);
   return assignment;
 }
 
@@ -129,7 +153,7 @@ std::optional<PlacedMove> FirstStep(const PlacementView& view, const Assignment&
       first;  // of the way to each server that was reached
   std::deque<std::string> next;
   for (const auto& [id, server] : view.servers) {
-    if (!assignment.HasRoom(id)) continue;
+    if (server.is_away || !assignment.HasRoom(id)) continue;
     first[id] = std::nullopt;
     next.push_back(id);
   }
@@ -141,7 +165,7 @@ std::optional<PlacedMove> FirstStep(const PlacementView& view, const Assignment&
           LiveMembers(view, view.shards[other]) < view.replicas)
         continue;
       for (const std::string& from : members) {
-        if (!view.servers.contains(from) || first.contains(from)) continue;
+        if (!Runs(view, from) || first.contains(from)) continue;
         const std::optional<PlacedMove> step =
             first[to].has_value() ? first[to] : PlacedMove{other, {from, to}};
         if (!Has(view.shards[shard].members, from)) return step;
@@ -167,7 +191,9 @@ std::optional<PlacedMove> NextRelief(const PlacementView& view) {
   for (size_t shard = 0; shard < view.shards.size(); ++shard) {
     const PlacementShard& placed = view.shards[shard];
     if (IsLost(view, placed) || placed.members.empty() ||
-        LiveMembers(view, placed) + assignment.given()[shard].size() >= view.replicas)
+        LiveMembers(view, placed) + AwayMembers(view, placed) + assignment.given()[shard].size() +
+                (assignment.Waits(shard) ? 1 : 0) >=
+            view.replicas)
       continue;
     if (std::optional<PlacedMove> step = FirstStep(view, assignment, shard); step.has_value())
       return step;
@@ -201,11 +227,13 @@ std::optional<PlacedHandOver> LastStep(const std::string& first,
 
 std::optional<PlacedHandOver> NextHandOver(const PlacementView& view) {
   std::map<std::string, uint64_t> primaries;
-  for (const auto& [id, server] : view.servers) primaries[id] = 0;
+  for (const auto& [id, server] : view.servers) {
+    if (!server.is_away) primaries[id] = 0;
+  }
   for (const PlacementShard& shard : view.shards) {
     if (const auto place = primaries.find(shard.primary); place != primaries.end()) ++place->second;
   }
-  const size_t copies = std::min<size_t>(view.replicas, view.servers.size());
+  const size_t copies = std::min<size_t>(view.replicas, primaries.size());
   HandOvers possible;
   for (uint32_t number = 0; number < view.shards.size(); ++number) {
     const PlacementShard& shard = view.shards[number];

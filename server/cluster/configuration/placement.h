@@ -11,6 +11,8 @@
 //   the memory that a lost shard needs.
 // - *Zones.* A copy goes to a zone with the fewest of the shard's copies. There it goes to the server with the most
 //   free slots, of several the first by ID.
+// - *A restart.* What a server had waits for it for a while, unless too few copies are left for writes. *Else* a
+//   restart copies all of it to others.
 //
 // Thread rule: plain values and functions.
 
@@ -30,6 +32,8 @@ namespace osprey {
 struct PlacementServer {
   uint32_t slots = 0;  // for how many shards it has memory
   std::string zone;    // servers of one zone may fail together
+  // It has ended not long ago. It gets no copy, but what is missing waits for it.
+  bool is_away = false;
 };
 
 struct PlacementShard {
@@ -41,7 +45,8 @@ struct PlacementShard {
 
 struct PlacementView {
   uint32_t replicas = 0;                           // of each shard
-  std::map<std::string, PlacementServer> servers;  // that run, by ID
+  uint32_t min_in_sync = 1;                        // without so many copies nothing waits
+  std::map<std::string, PlacementServer> servers;  // by ID
   std::vector<PlacementShard> shards;              // by number
 };
 

@@ -193,13 +193,14 @@ void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Ti
       if (has_gap) peer.Restart();
       peer.Saw(answer->keys, now);
     }
-    return Assign();
+    NoteAway(now);
+    return Assign(now);
   }
   for (const uint32_t shard : news.changed) {
     if (const StoredShard* seen = watch_.Shard(shard); seen != nullptr)
       shards_[shard]->Saw(*seen, now);
   }
-  if (!news.changed.empty()) Assign();
+  if (!news.changed.empty()) Assign(now);
 }
 
 void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) {
@@ -215,7 +216,7 @@ void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) 
     if (absl::Status status = shards_[swapped_[i]]->TakeAnswer(checked, i, now); !status.ok())
       Log(status.message());
   }
-  if (!swapped_.empty()) Assign();
+  if (!swapped_.empty()) Assign(now);
 }
 
 // --- Links ---------------------------------------------------------------------
@@ -277,13 +278,32 @@ void ClusterMember::Pump(absl::Time now) {
   if (shards_.size() > 1 && now >= balance_due_ && now < right_until()) Balance(now);
 }
 
-// This server has its key, or will have it.
-PlacementView ClusterMember::Placement() const {
-  PlacementView view;
-  view.replicas = options_.cluster.replicas;
+void ClusterMember::NoteAway(absl::Time now) {
+  std::map<std::string, PlacementServer> seen;
   for (const auto& [id, server] : watch_.servers()) {
     if (server.record.has_value())
-      view.servers[id] = {.slots = server.record->slots, .zone = server.record->zone};
+      seen[id] = {.slots = server.record->slots, .zone = server.record->zone};
+  }
+  for (const auto& [id, server] : seen_) {
+    if (!watch_.servers().contains(id)) away_[id] = {server, now + options_.rejoin_after};
+  }
+  std::erase_if(away_, [&](const auto& one) {
+    return watch_.servers().contains(one.first) || now >= one.second.until;
+  });
+  seen_ = std::move(seen);
+}
+
+// This server has its key, or will have it.
+PlacementView ClusterMember::Placement(absl::Time now) const {
+  PlacementView view;
+  view.replicas = options_.cluster.replicas;
+  view.min_in_sync = options_.cluster.min_in_sync;
+  view.servers = seen_;
+  for (const auto& [id, away] : away_) {
+    if (now < away.until) {
+      view.servers[id] = away.server;
+      view.servers[id].is_away = true;
+    }
   }
   view.servers[options_.server] = {.slots = options_.slots, .zone = options_.zone};
   for (const auto& shard : shards_) {
@@ -296,8 +316,8 @@ PlacementView ClusterMember::Placement() const {
   return view;
 }
 
-void ClusterMember::Assign() {
-  const PlacementView view = Placement();
+void ClusterMember::Assign(absl::Time now) {
+  const PlacementView view = Placement(now);
   const std::vector<std::vector<std::string>> missing = MissingCopies(view);
   const std::optional<PlacedMove> relief = NextRelief(view);
   lacks_copies_ = false;
@@ -317,7 +337,7 @@ void ClusterMember::Balance(absl::Time now) {
   if (std::any_of(shards_.begin(), shards_.end(),
                   [](const auto& shard) { return shard->hands_over(); }))
     return;
-  const std::optional<PlacedHandOver> next = NextHandOver(Placement());
+  const std::optional<PlacedHandOver> next = NextHandOver(Placement(now));
   // A step on the way to others needs a second look. *Else* servers that have read different records give to the same
   // one at once.
   const bool is_certain =

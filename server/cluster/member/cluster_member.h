@@ -53,6 +53,8 @@ struct MemberOptions {
   absl::Duration ttl = absl::Seconds(3);
   absl::Duration read_interval = absl::Milliseconds(300);
   absl::Duration backup_timeout = absl::Seconds(1);
+  // The copies of a server that has ended wait for it for so long, before others make them.
+  absl::Duration rejoin_after = absl::Seconds(30);
   std::function<uint64_t()> random;                 // 64 bits. Required.
   std::function<void(absl::string_view line)> log;  // may be empty
 };
@@ -118,14 +120,20 @@ class ClusterMember {
   const ShardMember& shard(uint32_t shard) const { return *shards_[shard]; }
 
  private:
+  struct Away {
+    PlacementServer server;
+    absl::Time until;
+  };
+
   void BeginIncarnation();
   bool CheckHeader(const StoreHeader& header, int64_t before);
   void CheckCluster(const RangeAnswer& answer);
   std::optional<Transaction> NextRemoval(absl::Time now);
   bool IsAwaited(absl::string_view server) const;
   std::optional<Transaction> NextSwaps(absl::Time now);
-  PlacementView Placement() const;
-  void Assign();
+  void NoteAway(absl::Time now);
+  PlacementView Placement(absl::Time now) const;
+  void Assign(absl::Time now);
   void Balance(absl::Time now);
   void LogChange(const absl::Status& status, std::string& last) const;
   void Log(absl::string_view line) const {
@@ -145,10 +153,12 @@ class ClusterMember {
   std::string renewal_error_, read_error_, cluster_error_;  // that were logged, and last
 
   std::map<std::string, PeerWatch> peers_;
-  bool lacks_copies_ = false;              // of some shard
-  std::optional<PlacedHandOver> planned_;  // by the last Balance
-  std::optional<StoreCall> call_;          // under way
-  std::vector<uint32_t> swapped_;          // shards of its swaps; empty: it has none
+  bool lacks_copies_ = false;                    // of some shard
+  std::optional<PlacedHandOver> planned_;        // by the last Balance
+  std::map<std::string, PlacementServer> seen_;  // servers of the last read
+  std::map<std::string, Away> away_;             // that have ended since
+  std::optional<StoreCall> call_;                // under way
+  std::vector<uint32_t> swapped_;                // shards of its swaps; empty: it has none
   absl::Time servers_read_ = absl::InfinitePast();
   absl::Time servers_due_ = absl::InfinitePast();
   absl::Time shards_due_ = absl::InfinitePast();

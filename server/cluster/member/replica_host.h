@@ -18,6 +18,8 @@ class ReplicaTable : public ReplicaStore {
   // Takes memory for the shard, which is empty, unless it has some. False: none is free. A table without memory
   // is asked for nothing else but Clear and ClearSome.
   virtual bool Take() = 0;
+  // Whether Take would return true.
+  virtual bool CanTake() const = 0;
   // Begins to empty it. Nothing of it is served from then on.
   virtual void Clear() = 0;
   // Goes on, for a short time. True: it is empty, and its memory is given back.

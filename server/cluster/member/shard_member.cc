@@ -104,6 +104,7 @@ void ShardMember::TakeRecord(absl::Time now) {
   const bool ends_primary = replica_.role() == ShardReplica::Role::kPrimary &&
                             places.term >= replica_.term() && !stays_primary;
   if (ends_primary) EndPrimary();
+  const bool had_replica = replica_.role() != ShardReplica::Role::kOut;  // Rename may leave
   if (const Replica* named = record.Find(self_.server);
       before_.has_value() && named != nullptr && named->life == self_.life) {
     // Perhaps as an incarnation in between, whose swap had no answer. *Else* that replica, which this
@@ -112,10 +113,10 @@ void ShardMember::TakeRecord(absl::Time now) {
     before_ = *named;
     if (*named == self_) before_.reset();
   }
-  const bool had_replica = replica_.role() != ShardReplica::Role::kOut;
   const uint64_t term_before = replica_.term();
   replica_.TakePlaces(places);
   const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
+  if (record.Has(self_)) asks_ = false;
   // One that was to adopt the shard, and came too late, has a name and no replica.
   if (!has_replica && (had_replica || (self_.life != 0 && !asks_))) {
     if (record.Has(self_)) NoteFull(absl::ResourceExhaustedError("memory is full"), now);
@@ -125,6 +126,9 @@ void ShardMember::TakeRecord(absl::Time now) {
   if (replica_.term() != term_before) {
     ForgetJoiner();
     hand_over_.reset();
+    // *Else* a primary of an earlier term drops its members as silent.
+    heard_.clear();
+    probed_.clear();
     term_since_ = now;
   }
   Count(now);
@@ -222,6 +226,8 @@ std::optional<ShardSwap> ShardMember::WantedSwap(const ConfigurationWatch& watch
   if (tracker_.state() == SwapTracker::State::kUnknown) return RenewRecord(Author(), seen);
   const ShardRecord& record = seen.record;
   if (record.is_initial()) {
+    // What it took for the shard is for others, if the swap has not happened.
+    if (!is_assigned_ && self_.life != 0 && !is_clearing_) LeaveShard();
     if (is_clearing_ || !is_assigned_ || !table_.Take()) return std::nullopt;
     before_.reset();  // no swap by which it was adopted has happened
     if (self_.life == 0) self_.life = NewLife();
@@ -298,12 +304,18 @@ std::optional<ShardSwap> ShardMember::WantedMove(const ConfigurationWatch& watch
   const bool has_ended = !is_joined && watch.servers_revision() >= seen.mod_revision &&
                          watch.CreateRevision(move.to) == 0;
   if (seen.record.Find(move.from) == nullptr || has_ended) return OrNothing(EndMove(seen));
-  if (!is_joined || !serves() || seen.record.Staying() < options_.cluster.replicas)
-    return std::nullopt;
+  // Others may have joined instead of it.
+  if (!serves() || seen.record.Staying() < options_.cluster.replicas) return std::nullopt;
   if (move.from != self_.server) {
     return OrNothing(DropMember(Author(), seen, move.from, options_.cluster.min_in_sync));
   }
-  if (!hand_over_.has_value() && HasLinkTo(*seen.record.Find(move.to))) HandOverTo(move.to, now);
+  if (hand_over_.has_value()) return std::nullopt;
+  const Replica* successor = seen.record.Find(move.to);
+  for (const Replica& member : seen.record.in_sync) {
+    if (successor == nullptr && member.server != self_.server && HasLinkTo(member))
+      successor = &member;
+  }
+  if (successor != nullptr && HasLinkTo(*successor)) HandOverTo(successor->server, now);
   return std::nullopt;
 }
 
@@ -506,20 +518,20 @@ void ShardMember::AskToJoin(absl::Time now) {
   const ShardRecord& record = tracker_.shard().record;
   const bool joins = replica_.role() == ShardReplica::Role::kJoining;
   if (!joins && replica_.role() != ShardReplica::Role::kOut) return;
+  // The rest of the copy will not come; also without a link. *Else* its memory is kept from other shards.
+  if (joins && !copy_is_whole_ && primary_heard_ + 4 * options_.join_interval <= now)
+    return LeaveShard();
   const Replica* primary = record.Find(record.primary);
   if (record.is_initial() || primary == nullptr || record.Find(self_.server) != nullptr ||
       !links_.contains(primary->incarnation) || self_.create_revision == 0)
     return;
-  if (!joins && !is_assigned_) return;
+  if (!joins && (!is_assigned_ || !table_.CanTake())) return;
   if (asked_ + options_.join_interval > now || full_until_ > now) return;
   if (joins && copy_is_whole_) {
     asked_ = now;
     return SendCopy(primary->incarnation, name(), CopyKind::kWhole);
   }
-  if (joins) {
-    if (primary_heard_ + 4 * options_.join_interval > now) return;
-    LeaveShard();  // the rest of the copy will not come
-  }
+  if (joins) return;
   if (self_.life == 0) self_.life = NewLife();
   asks_ = true;
   asked_ = now;

@@ -78,6 +78,7 @@ absl::Status ClusterNode::Open() {
                                 .zone = options_.zone,
                                 .ttl = kRightTtl(),
                                 .backup_timeout = options_.backup_timeout,
+                                .rejoin_after = options_.rejoin_after,
                                 .random = options_.random,
                                 .log = options_.log},
                   tables, links_);
@@ -352,6 +353,7 @@ void ClusterNode::TakeStats(absl::Time now) {
   }
   // Also of shards that slots have held before.
   all.promotions = all.groups = 0;
+  all.slots = slots_.size();
   for (const auto& slot : slots_) {
     all.promotions += slot->promotions();
     all.groups += slot->groups();

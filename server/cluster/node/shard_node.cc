@@ -31,6 +31,9 @@ void ShardNode::Begin(ClusterMember& member) {
 void ShardNode::Hold(uint32_t number) {
   assert(is_free() && service_ == Service::kNone);
   number_ = number;
+  holds_shard_ = true;
+  // The earlier shard's may be ahead by more than a mark. *Else* keys of this one end early.
+  parts_.clock.Restart();
   stops_at_ = absl::InfiniteFuture();
   stop_term_ = 0;
 }
@@ -39,6 +42,7 @@ void ShardNode::Free() {
   assert(!is_free() && !tables_.is_primary());
   if (gained_) LoseReaders();
   number_.reset();
+  holds_shard_ = false;
 }
 
 void ShardNode::Log(absl::string_view line) const {
@@ -304,8 +308,10 @@ void ShardNode::Publish(absl::Time now) {
 // Another member, to which there is a link; nullptr: none.
 const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
   std::vector<const Replica*> members;
-  for (const Replica& member : shard().record().record.in_sync) {
-    if (member.server != context_.server && linked.contains(member.incarnation))
+  const ShardRecord& record = shard().record().record;
+  for (const Replica& member : record.in_sync) {
+    const bool moves_away = record.move.has_value() && record.move->from == member.server;
+    if (member.server != context_.server && !moves_away && linked.contains(member.incarnation))
       members.push_back(&member);
   }
   // The shards of this server go to different ones.
@@ -337,6 +343,7 @@ void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
 
 void ShardNode::TakeStats(absl::Time now, ClusterStats& stats) {
   stats.primaries = tables_.is_primary() && member_->Serves(*number_, now) ? 1 : 0;
+  stats.slots = stats.slots_used = 1;
   stats.promotions = promotions_;
   stats.groups = parts_.writes.decided();
   stats.groups_waiting = tables_.is_primary() ? stats.groups - committed_ : 0;

@@ -98,6 +98,7 @@ class ShardNode final : private ReplicaTables::Owner {
   void EndService(std::vector<SessionImage> sessions);
 
   // --- Any thread
+  bool holds_shard() const { return holds_shard_.load(); }
   // Whether an answer may leave now.
   bool MayAnswer() {
     return absl::ToUnixNanos(context_.clock.Now()) < answers_until_ns_.load() &&
@@ -193,6 +194,7 @@ class ShardNode final : private ReplicaTables::Owner {
   uint64_t stop_term_ = 0;                        // in which it was handed over because of that
 
   // --- Shared
+  std::atomic<bool> holds_shard_{false};  // as number_
   // By the lease clock.
   std::atomic<int64_t> answers_until_ns_{kNever};
   std::atomic<int64_t> right_until_ns_{kNever};

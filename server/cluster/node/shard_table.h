@@ -8,6 +8,7 @@
 #ifndef OSPREY_SERVER_CLUSTER_NODE_SHARD_TABLE_H_
 #define OSPREY_SERVER_CLUSTER_NODE_SHARD_TABLE_H_
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,10 @@ class ShardTable final : public ReplicaTable {
       slot_->Hold(shard_);
     }
     return slot_ != nullptr;
+  }
+  bool CanTake() const override {
+    return slot_ != nullptr || std::any_of(slots_.begin(), slots_.end(),
+                                           [](const auto& slot) { return slot->is_free(); });
   }
   absl::Status Reserve(const ReplicatedGroup& group) override { return table().Reserve(group); }
   void Release(const ReplicatedGroup& group) override { table().Release(group); }

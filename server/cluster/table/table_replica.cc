@@ -94,6 +94,7 @@ void TableReplica::BeginClear() {
   names_.Clear();
   is_copying_ = false;
   is_clearing_ = true;
+  time_mark_ns_ = 0;  // what comes next may be another shard's
   cleared_partitions_ = 0;
   clear_cursor_ = 0;
 }

@@ -53,6 +53,8 @@ MonitorReading ReadingInACluster() {
   ClusterStats& stats = reading.stats.cluster.emplace();
   stats.primaries = 1;
   stats.term = 7;
+  stats.slots = 8;
+  stats.slots_used = 5;
   stats.in_sync = 2;
   stats.replicas = 3;
   stats.right_left = absl::Milliseconds(2500);
@@ -178,6 +180,8 @@ TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
 TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
   ExpectFigures(ReadingInACluster(), {{"osprey_cluster_primary", 1},
                                       {"osprey_cluster_shards", 1},
+                                      {"osprey_cluster_slots", 8},
+                                      {"osprey_cluster_slots_used", 5},
                                       {"osprey_cluster_term", 7},
                                       {"osprey_cluster_in_sync", 2},
                                       {"osprey_cluster_replicas", 3},
@@ -193,7 +197,7 @@ TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
     EXPECT_EQ(without.families.count("osprey_" + row.metric), 0u) << row.metric;
     EXPECT_THAT(stats, testing::Not(HasSubstr("\n" + row.stat + "=")));
   }
-  EXPECT_EQ(rows, 10);
+  EXPECT_EQ(rows, 12);
 }
 
 TEST(MetricsTest, WithoutADataDirectoryItsFiguresAreMissing) {

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -282,15 +283,25 @@ void PrintMoves(CommandContext& context, const ClusterStatus& status,
     json["moves"].push_back(
         Json{{"shard", move.shard}, {"from", move.move.from}, {"to", move.move.to}});
   }
-  const std::string bytes = server::FormatSize(moves.size() * status.cluster.shard_bytes);
+  const std::string bytes = server::FormatSize(status.cluster.shard_bytes);
+  const auto moving = std::count_if(status.shards.begin(), status.shards.end(),
+                                    [](const std::optional<StoredShard>& shard) {
+                                      return shard.has_value() && shard->record.move.has_value();
+                                    });
+  json["moving"] = moving;
+  if (moves.empty()) plain.push_back(absl::StrCat("moves=0 moving=", moving));
   std::string first = "no copy has to move";
+  if (moves.empty() && moving > 0) {
+    first = absl::StrCat("no other copy can begin to move; ", moving,
+                         " move already: run this again when kvcli cluster status shows no move");
+  }
   if (!moves.empty() && begun) {
     first =
         "the servers move these copies, one to each server at a time; kvcli cluster status "
         "shows how far they are";
   } else if (!moves.empty()) {
-    first = absl::StrCat("these copies would move, of ", bytes,
-                         " at most; nothing was changed, --yes does so");
+    first = absl::StrCat("these copies would move, each of up to ", bytes,
+                         "; nothing was changed, --yes does so");
   }
   people.insert(people.begin(), first);
   context.out->Result(absl::StrJoin(people, "\n"), absl::StrJoin(plain, "\n"), json);
@@ -304,10 +315,14 @@ ExitStatus Begin(CommandContext& context, const std::string& what, EtcdClient& e
     context.out->Error(what, transactions.status(), "");
     return ExitStatus::kNo;
   }
+  size_t begun = 0;
   for (const Transaction& transaction : *transactions) {
     if (const ExitStatus executed = Execute(context, what, etcd, transaction);
-        executed != ExitStatus::kDone)
+        executed != ExitStatus::kDone) {
+      if (begun > 0) PrintMoves(context, status, {moves.begin(), moves.begin() + begun}, true);
       return executed;
+    }
+    begun += transaction.operations.size();
   }
   PrintMoves(context, status, moves, /*begun=*/true);
   return ExitStatus::kDone;
@@ -344,6 +359,9 @@ ExitStatus RunMoves(CommandContext& context, const std::string& what, EtcdClient
     return Begin(context, what, etcd, *status,
                  {{static_cast<uint32_t>(shard), {arguments[3], arguments[4]}}});
   }
+  // *Else* what cannot be read counts as no copy.
+  for (const absl::Status& error : status->errors) context.out->PartError(what, error, "");
+  if (!status->errors.empty()) return ExitStatus::kFailed;
   const absl::StatusOr<std::vector<PlacedMove>> moves =
       arguments[0] == kDrain ? PlanDrain(*status, arguments[2]) : PlanRebalance(*status);
   if (!moves.ok()) {

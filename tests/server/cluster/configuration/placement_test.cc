@@ -100,6 +100,36 @@ TEST(NextReliefTest, ACopyMovesWhereTheServersWithRoomHaveTheShard) {
   EXPECT_EQ(MissingCopies(view), (std::vector<Ids>{{}, {}, {}, {"b"}}));
 }
 
+// *Else* a copy of shard 1 moves between e and f for ever.
+TEST(NextReliefTest, AMoveThatWaitsForRoomIsNoMissingCopy) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 4, .zone = ""}},
+                             {"b", {.slots = 2, .zone = ""}},
+                             {"d", {.slots = 1, .zone = ""}},
+                             {"e", {.slots = 1, .zone = ""}},
+                             {"f", {.slots = 1, .zone = ""}}},
+                            4);
+  view.shards[0] = {.move = ShardMove{"a", "d"}, .primary = "a", .members = {"a", "b"}};
+  view.shards[1] = {.primary = "a", .members = {"a", "f"}};
+  view.shards[2] = {.primary = "a", .members = {"a", "d"}};
+  view.shards[3] = {.primary = "b", .members = {"b", "a"}};
+  EXPECT_EQ(NextRelief(view), std::nullopt);
+}
+
+TEST(MissingCopiesTest, CopiesOfAServerThatRestartsWaitForIt) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 2, .zone = ""}},
+                             {"b", {.slots = 2, .zone = "", .is_away = true}},
+                             {"c", {.slots = 9, .zone = ""}}},
+                            2);
+  view.shards[0] = {.primary = "a", .members = {"a"}};
+  view.shards[1] = {.primary = "a", .members = {"a", "b"}};
+  EXPECT_EQ(MissingCopies(view), (std::vector<Ids>{{"b"}, {}}));
+  EXPECT_EQ(NextRelief(view), std::nullopt);
+  view.min_in_sync = 2;
+  EXPECT_EQ(MissingCopies(view), (std::vector<Ids>{{"c"}, {"c"}})) << "writes do not wait";
+}
+
 PlacementView RandomView(SplitMix64& random) {
   PlacementView view;
   view.replicas = static_cast<uint32_t>(1 + random.Below(4));

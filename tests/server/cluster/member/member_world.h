@@ -35,6 +35,7 @@ class RegisterTable : public ReplicaTable {
   // `free_slots`: of the server, which has as many tables as shards; null: each table has memory.
   explicit RegisterTable(uint32_t* free_slots = nullptr) : free_slots_(free_slots) {}
   bool Take() override;
+  bool CanTake() const override { return has_slot_ || free_slots_ == nullptr || *free_slots_ > 0; }
   absl::Status Reserve(const ReplicatedGroup& group) override;
   void Release(const ReplicatedGroup& group) override;
   void Apply(const ReplicatedGroup& group) override;

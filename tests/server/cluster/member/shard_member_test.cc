@@ -62,6 +62,7 @@ class ShardMemberTest : public testing::Test {
                        : RegisterTable::Reserve(group);
       }
       bool Take() override { return has_memory; }
+      bool CanTake() const override { return true; }
       bool has_memory = true;
       bool is_full = false;
     };
@@ -421,6 +422,26 @@ TEST_F(ShardMemberTest, APlaceMayHaveBeenResumedByAnIncarnationInBetween) {
   EXPECT_EQ(nodes_[0].member.replica().self().life, life);
 }
 
+// *Else* it drops members at once, as silent since the earlier term.
+TEST_F(ShardMemberTest, APrimaryAgainCountsSilenceFromItsTerm) {
+  Join();
+  const std::string other = nodes_[0].member.record().record.in_sync.at(1).server;
+  const int at = other[0] - 'a';
+  nodes_[0].member.HandOverTo(other, now_);
+  Exchange();
+  Swap(0);
+  ReadAll();
+  now_ += absl::Seconds(20);
+  Exchange();
+  ASSERT_TRUE(nodes_[at].member.serves());
+  nodes_[at].member.HandOverTo("a", now_);
+  Exchange();
+  Swap(at);
+  ReadAll();
+  ASSERT_EQ(nodes_[0].member.record().record.primary, "a");
+  EXPECT_EQ(nodes_[0].member.WantedSwap(watch_, now_), std::nullopt);
+}
+
 // *Else* the primary waits for its copy, and no other server may join.
 TEST_F(ShardMemberTest, AJoinerThatGivesUpIsForgotten) {
   nodes_[1].table.has_memory = false;
@@ -451,7 +472,7 @@ TEST_F(ShardMemberTest, ACopyOfThePrimaryMoves) {
   Swap(0);
   ReadAll();
   EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
-  // Two of three stay, so this one does not go.
+  // Two of three stay, so it does not go.
   EXPECT_EQ(nodes_[0].member.WantedSwap(watch_, now_), std::nullopt);
   EXPECT_FALSE(nodes_[0].member.hands_over());
 }

@@ -18,9 +18,9 @@ constexpr absl::Duration kAhead = absl::Hours(1);
 // A primary whose clock is ahead, and a backup that has its data.
 struct Pair {
   explicit Pair(uint32_t replicas = 2) : world(replicas) {
-    a.clock.AdvanceTo(absl::Now() + kAhead);
     a.Start();
     a.Serve();
+    a.clock.AdvanceTo(absl::Now() + kAhead);
     b.Start();
     EXPECT_TRUE(Await([&] { return world.InSync() == 2; }));
   }

@@ -41,6 +41,7 @@ TEST(NodeServiceTest, ASlotThatIsFreeHoldsAnotherShard) {
   a.Serve([&] { is_to_end = true; });
   a.Put("of shard 0");
   ASSERT_TRUE(Await([&] { return a.ServedShards() == 1; }));
+  a.clock.AdvanceTo(absl::Now() + absl::Hours(1));  // that of an earlier primary of shard 0
   // Another server has shard 0, and has ended.
   ShardRecord record;
   record.term = 9;
@@ -58,6 +59,7 @@ TEST(NodeServiceTest, ASlotThatIsFreeHoldsAnotherShard) {
   EXPECT_TRUE(Await([&] { return a.ServedShards() == 2; }));
   EXPECT_FALSE(a.Has("of shard 0"));
   a.Put("of shard 1");
+  EXPECT_LT(a.clock.Now(), absl::Now() + absl::Minutes(1)) << "its keys would end early";
   EXPECT_EQ(a.node->stats().primaries, 1u);
   EXPECT_EQ(a.node->stats().shards, 2u);
 }

@@ -139,6 +139,7 @@ class TestServer {
         .listen = {uri_},
         .key = nullptr,
         .backup_timeout = absl::Seconds(1),
+        .rejoin_after = absl::Seconds(30),
         .spin = absl::Microseconds(100),
         .new_ports = [this]() -> absl::StatusOr<std::vector<LinkPort>> {
           std::vector<LinkPort> ports;
