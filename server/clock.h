@@ -1,6 +1,7 @@
-// The server's clock, by which keys expire. It never decreases, but for Restart. It starts near the wall clock. If the
-// clock of an earlier life, or of another server of the cluster, has ended later, it goes on from there.
-// It runs at the raw clock's rate, which is bounded, unlike the rate of a slewed clock.
+// The server's clock, by which keys expire. It never decreases, but for Restart. It starts near the
+// wall clock. If the clock of an earlier life, or of another server of the cluster, has ended later, it
+// goes on from there. It runs at the raw clock's rate, which is bounded, unlike the rate of a slewed
+// clock.
 
 #ifndef OSPREY_SERVER_CLOCK_H_
 #define OSPREY_SERVER_CLOCK_H_

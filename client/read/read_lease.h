@@ -14,9 +14,10 @@
 //   shm_fast_path.h   hits in mapped memory
 //   scans.h           each step, before its bytes are examined
 //
-// The lease is on the shard of the connection: the server's memory may come to hold another one. It is renewed while GETs begin and scans are under
-// way: a READ of the serving record each beat. An idle client's lease ends. Its next GETs go by
-// message, for some 0.1 s, and a scan waits for as long.
+// The lease is on the shard of the connection. *Else* keys are absent once the server's memory holds
+// another shard. The lease is renewed while GETs begin and scans are under way: a READ of the serving
+// record each beat. An idle client's lease ends. Its next GETs go by message, for some 0.1 s, and a
+// scan waits for as long.
 //
 // Thread rule: one thread.
 

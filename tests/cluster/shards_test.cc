@@ -40,8 +40,8 @@ class ShardsTest : public ::testing::Test {
   explicit ShardsTest(ClusterProcessesOptions options = {.shards = kShards, .flags = {}})
       : cluster_(std::move(options)) {}
 
-  // A client's load while faults happen, which begin with this one.
-  void Run(std::vector<Fault> faults);
+  // A client's load while these faults happen, of which each has so many changes of primaries.
+  void Run(std::vector<Fault> faults, uint64_t failovers_least);
 
   void Inject(Fault fault, size_t server) {
     switch (fault) {
@@ -94,7 +94,7 @@ class ShardsTest : public ::testing::Test {
   std::vector<Restart> restarts_;
 };
 
-void ShardsTest::Run(std::vector<Fault> faults) {
+void ShardsTest::Run(std::vector<Fault> faults, uint64_t failovers_least) {
   SCOPED_TRACE(absl::StrCat("seed ", seed_));
   ASSERT_TRUE(cluster_.AwaitBalance(kInSyncMax)) << cluster_.WhyNot();
   const DurableLoadOptions options{.seed = seed_, .value_bytes_max = 100'000, .in_cluster = true};
@@ -114,13 +114,13 @@ void ShardsTest::Run(std::vector<Fault> faults) {
             << ", changes of primaries " << failovers_ << ", READs " << counters.reads
             << ", GETs by message " << counters.rpc_gets << ", READs refused "
             << counters.uncovered_reads << ", connections " << counters.connects << "\n";
-  // Void otherwise.
+  // Void otherwise. Each fault takes its shards from a server, which gets some back.
   EXPECT_GE(verdict.operations, 300 * faults.size());
-  EXPECT_GE(failovers_, faults.size());
+  EXPECT_GE(failovers_, failovers_least * faults.size());
   EXPECT_GE(counters.reads, 100 * faults.size());
 }
 
-TEST_F(ShardsTest, NothingIsLostOrStale) { Run({Fault::kKill, Fault::kStop, Fault::kEnd}); }
+TEST_F(ShardsTest, NothingIsLostOrStale) { Run({Fault::kKill, Fault::kStop, Fault::kEnd}, 2); }
 
 // Just enough for two copies of each shard: a server that returns takes those that it had.
 class PartsTest : public ShardsTest {
@@ -149,7 +149,7 @@ class PartsTest : public ShardsTest {
 TEST_F(PartsTest, NothingIsLostOrStale) {
   if (InLab() && !IsLong()) GTEST_SKIP() << "DrainTest has such servers over verbs";
   EXPECT_EQ(Copies(), std::vector<size_t>(cluster_.servers(), 2));
-  Run({Fault::kEnd, Fault::kKill, Fault::kStop});
+  Run({Fault::kEnd, Fault::kKill, Fault::kStop}, 1);  // a server is the primary of one
   EXPECT_EQ(Copies(), std::vector<size_t>(cluster_.servers(), 2)) << cluster_.WhyNot();
 }
 

@@ -20,8 +20,9 @@
 
 namespace osprey {
 
-// Moves until no server would have a smaller part of its slots in use than another, with one copy more of that one's.
-// At most one of each shard, so that a second plan may go on. Only servers that run get copies.
+// Moves from servers that use a larger part of their slots to servers that use a smaller one, until no move evens them
+// out further. No zone gets more copies of a shard. At most one move of each shard, so that a second plan may go on.
+// Only servers that run take part.
 std::vector<PlacedMove> PlanRebalance(const ClusterStatus& status);
 
 // Moves of all copies of `server` to others. Errors: NOT_FOUND (no such server), FAILED_PRECONDITION (no room; names

@@ -40,21 +40,21 @@ bool IsLost(const PlacementView& view, const PlacementShard& shard) {
                       [&](const std::string& id) { return Runs(view, id); });
 }
 
+// A copy is to join that has not joined.
+bool IsMoving(const PlacementView& view, const PlacementShard& shard) {
+  return shard.move.has_value() && !Has(shard.members, shard.move->to) &&
+         Runs(view, shard.move->to);
+}
+
 // What servers have, and what they were given so far.
 class Assignment {
  public:
-  explicit Assignment(const PlacementView& view)
-      : view_(view), given_(view.shards.size()), moved_(view.shards.size()) {
+  explicit Assignment(const PlacementView& view) : view_(view), given_(view.shards.size()) {
     for (const auto& [id, server] : view.servers) taken_[id] = 0;
     for (const PlacementShard& shard : view.shards) {
       for (const std::string& id : shard.members) {
         if (const auto taken = taken_.find(id); taken != taken_.end()) ++taken->second;
       }
-    }
-    for (size_t shard = 0; shard < view.shards.size(); ++shard) {
-      const PlacementShard& placed = view.shards[shard];
-      moved_[shard] = placed.move.has_value() && !Has(placed.members, placed.move->to) &&
-                      Runs(view, placed.move->to);
     }
   }
 
@@ -78,12 +78,10 @@ class Assignment {
   }
 
   const std::vector<std::vector<std::string>>& given() const { return given_; }
-  // 1: a copy of the shard is on its way, or waits for room.
-  size_t moved(size_t shard) const { return moved_[shard]; }
   bool HasRoom(const std::string& id) const { return taken_.at(id) < view_.servers.at(id).slots; }
 
   void GiveMoved(size_t shard) {
-    if (moved_[shard] == 0) return;
+    if (!IsMoving(view_, view_.shards[shard])) return;
     const std::string& to = view_.shards[shard].move->to;
     // One at a time: *else* a server that joins takes all bandwidth of the others.
     if (!HasRoom(to) || Has(given_[shard], to) || !moved_to_.insert(to).second) return;
@@ -92,7 +90,8 @@ class Assignment {
   }
   // A copy waits for room.
   bool Waits(size_t shard) const {
-    return moved_[shard] != 0 && !Has(given_[shard], view_.shards[shard].move->to);
+    const PlacementShard& placed = view_.shards[shard];
+    return IsMoving(view_, placed) && !Has(given_[shard], placed.move->to);
   }
 
  private:
@@ -113,13 +112,8 @@ class Assignment {
   const PlacementView& view_;
   std::map<std::string, uint32_t> taken_;
   std::vector<std::vector<std::string>> given_;
-  std::vector<size_t> moved_;  // by shard
   std::set<std::string> moved_to_;
 };
-
-}  // namespace
-
-namespace {
 
 Assignment Assign(const PlacementView& view) {
   Assignment assignment(view);
@@ -128,7 +122,7 @@ Assignment Assign(const PlacementView& view) {
       const PlacementShard& placed = view.shards[shard];
       const size_t live = LiveMembers(view, placed);
       const size_t away = live >= view.min_in_sync ? AwayMembers(view, placed) : 0;
-      if (!IsLost(view, placed) && live + away + assignment.moved(shard) <= copies)
+      if (!IsLost(view, placed) && live + away + IsMoving(view, placed) <= copies)
         assignment.GiveNext(shard);
     }
   }
@@ -192,7 +186,7 @@ std::optional<PlacedMove> NextRelief(const PlacementView& view) {
     const PlacementShard& placed = view.shards[shard];
     if (IsLost(view, placed) || placed.members.empty() ||
         LiveMembers(view, placed) + AwayMembers(view, placed) + assignment.given()[shard].size() +
-                (assignment.Waits(shard) ? 1 : 0) >=
+                assignment.Waits(shard) >=
             view.replicas)
       continue;
     if (std::optional<PlacedMove> step = FirstStep(view, assignment, shard); step.has_value())

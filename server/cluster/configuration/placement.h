@@ -1,6 +1,6 @@
 // Which servers are to have a copy of each shard, and which shard changes its primary for balance. Every server
 // computes both by itself, from what it has read of the store. They need not agree at once: a joiner takes memory
-// for a shard before it asks, and a primary takes no more joiners than copies are missing.
+// before it copies, and a primary takes no more joiners than copies are missing.
 //
 //   servers and their slots ─┐
 //   copies of each shard ────┴─> MissingCopies ──> shard: servers that are to join it

@@ -24,7 +24,7 @@ bool IsAnswer(const TransactionResult& result) {
 
 }  // namespace
 
-ClusterMember::ClusterMember(MemberOptions options, const std::vector<ReplicaTable*>& tables,
+ClusterMember::ClusterMember(MemberOptions options, const std::vector<MemberTable*>& tables,
                              PeerSender& sender)
     : options_(std::move(options)),
       identity_(options_.cluster.id),

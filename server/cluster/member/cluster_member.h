@@ -69,8 +69,7 @@ struct StoreCall {
 class ClusterMember {
  public:
   // `tables`: one of each shard. They and `sender` outlive this.
-  ClusterMember(MemberOptions options, const std::vector<ReplicaTable*>& tables,
-                PeerSender& sender);
+  ClusterMember(MemberOptions options, const std::vector<MemberTable*>& tables, PeerSender& sender);
 
   // --- Lane 1
   absl::Time next_renewal() const { return next_renewal_; }

@@ -15,14 +15,9 @@ namespace osprey {
 // The table of one shard, as a replica of it is made, applied and copied.
 class ReplicaTable : public ReplicaStore {
  public:
-  // Takes memory for the shard, which is empty, unless it has some. False: none is free. A table without memory
-  // is asked for nothing else but Clear and ClearSome.
-  virtual bool Take() = 0;
-  // Whether Take would return true.
-  virtual bool CanTake() const = 0;
   // Begins to empty it. Nothing of it is served from then on.
   virtual void Clear() = 0;
-  // Goes on, for a short time. True: it is empty, and its memory is given back.
+  // Goes on, for a short time. True: it is empty.
   virtual bool ClearSome() = 0;
 
   // --- At a primary, which is one no more. Returns up to which lsn its own groups are made. Of those behind
@@ -42,6 +37,16 @@ class ReplicaTable : public ReplicaStore {
   // Errors: the chunk has no room, or is malformed.
   virtual absl::Status TakeChunk(absl::string_view chunk) = 0;
   virtual void EndCopy() = 0;
+};
+
+// … which has memory only while this server has a copy of the shard, or makes or clears one. Without memory it is asked
+// for nothing but Clear and ClearSome.
+class MemberTable : public ReplicaTable {
+ public:
+  // Takes memory, which is empty, unless it has some. False: none is free. The end of ClearSome gives it back.
+  virtual bool Take() = 0;
+  // Whether Take would return true.
+  virtual bool CanTake() const = 0;
 };
 
 enum class PeerMessageKind : uint8_t { kAppend = 1, kAck = 2, kCopy = 3 };

@@ -44,7 +44,7 @@ std::optional<ShardSwap> OrNothing(absl::StatusOr<ShardSwap> swap) {
 
 }  // namespace
 
-ShardMember::ShardMember(uint32_t shard, ShardMemberOptions options, ReplicaTable& table,
+ShardMember::ShardMember(uint32_t shard, ShardMemberOptions options, MemberTable& table,
                          PeerSender& sender)
     : shard_(shard),
       options_(std::move(options)),

@@ -76,7 +76,7 @@ struct ShardMemberOptions {
 class ShardMember {
  public:
   // Both outlive this.
-  ShardMember(uint32_t shard, ShardMemberOptions options, ReplicaTable& table, PeerSender& sender);
+  ShardMember(uint32_t shard, ShardMemberOptions options, MemberTable& table, PeerSender& sender);
 
   // --- This server has a new incarnation; or its key in the store was created, at this revision (0: not
   // yet). What the replica held under the last one is a tail, until it has resumed its place.
@@ -181,7 +181,7 @@ class ShardMember {
 
   const uint32_t shard_;
   const ShardMemberOptions options_;
-  ReplicaTable& table_;
+  MemberTable& table_;
   PeerSender& sender_;
   Replica self_;                   // life 0: this server has no replica
   std::optional<Replica> before_;  // the replica's name in the record, of an earlier incarnation

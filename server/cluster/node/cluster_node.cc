@@ -65,7 +65,7 @@ absl::Status ClusterNode::Open() {
                                                              .ends = ends_},
                                                  parts));
   }
-  std::vector<ReplicaTable*> tables;
+  std::vector<MemberTable*> tables;
   for (uint32_t shard = 0; shard < options_.cluster.shards; ++shard) {
     tables_.push_back(std::make_unique<ShardTable>(shard, slots_));
     tables.push_back(tables_.back().get());

@@ -56,9 +56,6 @@ class ReplicaTables final : public ReplicaTable {
   void NoteTimeMark(uint64_t mark_ns) { replica_.NoteTimeMark(mark_ns); }
 
   // --- ReplicaTable
-  // It has its memory for good.
-  bool Take() override { return true; }
-  bool CanTake() const override { return true; }
   absl::Status Reserve(const ReplicatedGroup& group) override { return replica_.Reserve(group); }
   void Release(const ReplicatedGroup& group) override { replica_.Release(group); }
   void Apply(const ReplicatedGroup& group) override { replica_.Apply(group); }

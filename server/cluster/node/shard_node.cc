@@ -15,6 +15,7 @@ namespace {
 
 // From the request to end: a successor has the data by then, or none gets it.
 constexpr absl::Duration kHandOverMax() { return absl::Seconds(3); }
+
 }  // namespace
 
 ShardNode::ShardNode(NodeContext context, ShardParts parts)
@@ -305,17 +306,21 @@ void ShardNode::Publish(absl::Time now) {
 
 // --- The end, and figures ------------------------------------------------------
 
-// Another member, to which there is a link; nullptr: none.
+// Another member, to which there is a link, and which moves away only if there is no other; nullptr: none.
 const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
-  std::vector<const Replica*> members;
   const ShardRecord& record = shard().record().record;
+  std::vector<const Replica*> members;
+  const Replica* leaving = nullptr;
   for (const Replica& member : record.in_sync) {
-    const bool moves_away = record.move.has_value() && record.move->from == member.server;
-    if (member.server != context_.server && !moves_away && linked.contains(member.incarnation))
+    if (member.server == context_.server || !linked.contains(member.incarnation)) continue;
+    if (record.move.has_value() && record.move->from == member.server) {
+      leaving = &member;
+    } else {
       members.push_back(&member);
+    }
   }
   // The shards of this server go to different ones.
-  return members.empty() ? nullptr : members[*number_ % members.size()];
+  return members.empty() ? leaving : members[*number_ % members.size()];
 }
 
 void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {

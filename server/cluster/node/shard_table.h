@@ -22,7 +22,7 @@
 
 namespace osprey::server {
 
-class ShardTable final : public ReplicaTable {
+class ShardTable final : public MemberTable {
  public:
   // `slots` outlive this.
   ShardTable(uint32_t shard, const std::vector<std::unique_ptr<ShardNode>>& slots)
@@ -32,7 +32,7 @@ class ShardTable final : public ReplicaTable {
   // nullptr: none holds the shard.
   ShardNode* slot() const { return slot_; }
 
-  // --- ReplicaTable
+  // --- MemberTable
   bool Take() override {
     for (size_t i = 0; slot_ == nullptr && i < slots_.size(); ++i) {
       if (!slots_[i]->is_free()) continue;

@@ -65,7 +65,7 @@ class ClusterMemberTest : public testing::Test {
 
   void Begin(int number) {
     Node& node = nodes_[number];
-    std::vector<ReplicaTable*> tables;
+    std::vector<MemberTable*> tables;
     for (uint32_t i = 0; i < cluster_.shards; ++i) tables.push_back(&node.tables[i]);
     node.member = std::make_unique<ClusterMember>(
         MemberOptions{.keys = keys_,

@@ -90,7 +90,7 @@ MemberWorld::Server::Server(MemberWorld& world, int number)
                         .slots = world.slots_,
                         .random = [&world] { return world.random_.Next(); },
                         .log = nullptr};
-  std::vector<ReplicaTable*> pointers;
+  std::vector<MemberTable*> pointers;
   for (uint32_t shard = 0; shard < kShards; ++shard) {
     tables.push_back(std::make_unique<RegisterTable>(&free_slots));
     pointers.push_back(tables.back().get());

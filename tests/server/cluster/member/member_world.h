@@ -30,7 +30,7 @@
 namespace osprey {
 
 // The table of one register.
-class RegisterTable : public ReplicaTable {
+class RegisterTable : public MemberTable {
  public:
   // `free_slots`: of the server, which has as many tables as shards; null: each table has memory.
   explicit RegisterTable(uint32_t* free_slots = nullptr) : free_slots_(free_slots) {}
