@@ -58,6 +58,8 @@
 
 namespace osprey {
 
+inline ReplicaName NameOf(const Replica& replica) { return {replica.incarnation, replica.life}; }
+
 struct ShardMemberOptions {
   ClusterKeys keys;
   ClusterRecord cluster;
