@@ -252,4 +252,11 @@ std::optional<PlacedHandOver> NextHandOver(const PlacementView& view) {
   return std::nullopt;
 }
 
+std::optional<PlacedHandOver> HandOverPlan::Look(const PlacementView& view) {
+  const std::optional<PlacedHandOver> before = std::exchange(last_, NextHandOver(view));
+  if (!last_.has_value()) return std::nullopt;
+  const bool is_step = last_->primaries_from < last_->primaries_to + 2;
+  return is_step && last_ != before ? std::nullopt : last_;
+}
+
 }  // namespace osprey

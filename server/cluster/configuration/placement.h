@@ -80,6 +80,16 @@ struct PlacedHandOver {
 // is to a server with fewer primaries. Only of shards without a missing copy, as far as there are servers.
 std::optional<PlacedHandOver> NextHandOver(const PlacementView& view);
 
+// What a server begins of that, from look to look. A step on the way to others needs a second look. *Else* servers
+// that have read different records give to the same one at once.
+class HandOverPlan {
+ public:
+  std::optional<PlacedHandOver> Look(const PlacementView& view);
+
+ private:
+  std::optional<PlacedHandOver> last_;
+};
+
 }  // namespace osprey
 
 #endif  // OSPREY_SERVER_CLUSTER_CONFIGURATION_PLACEMENT_H_

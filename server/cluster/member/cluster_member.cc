@@ -337,13 +337,8 @@ void ClusterMember::Balance(absl::Time now) {
   if (std::any_of(shards_.begin(), shards_.end(),
                   [](const auto& shard) { return shard->hands_over(); }))
     return;
-  const std::optional<PlacedHandOver> next = NextHandOver(Placement(now));
-  // A step on the way to others needs a second look. *Else* servers that have read different records give to the same
-  // one at once.
-  const bool is_certain =
-      next.has_value() && (next->primaries_from >= next->primaries_to + 2 || next == planned_);
-  planned_ = next;
-  if (!is_certain || next->from != options_.server) return;
+  const std::optional<PlacedHandOver> next = hand_overs_.Look(Placement(now));
+  if (!next.has_value() || next->from != options_.server) return;
   ShardMember& shard = *shards_[next->shard];
   const Replica* const to = shard.record().record.Find(next->to);
   if (!shard.may_decide() || to == nullptr || !shard.HasLinkTo(*to)) return;

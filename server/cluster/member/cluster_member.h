@@ -152,8 +152,8 @@ class ClusterMember {
   std::string renewal_error_, read_error_, cluster_error_;  // that were logged, and last
 
   std::map<std::string, PeerWatch> peers_;
-  bool lacks_copies_ = false;                    // of some shard
-  std::optional<PlacedHandOver> planned_;        // by the last Balance
+  bool lacks_copies_ = false;  // of some shard
+  HandOverPlan hand_overs_;
   std::map<std::string, PlacementServer> seen_;  // servers of the last read
   std::map<std::string, Away> away_;             // that have ended since
   std::optional<StoreCall> call_;                // under way

@@ -326,6 +326,26 @@ TEST(NextHandOverTest, LeadsOverOtherServers) {
   EXPECT_EQ(NextHandOver(view), std::nullopt);
 }
 
+TEST(HandOverPlanTest, AStepOnTheWayToOthersNeedsASecondLook) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 2, .zone = ""}},
+                             {"b", {.slots = 2, .zone = ""}},
+                             {"c", {.slots = 2, .zone = ""}}},
+                            3);
+  view.shards[0] = {.primary = "a", .members = {"a", "b"}};
+  view.shards[1] = {.primary = "a", .members = {"b", "a"}};
+  view.shards[2] = {.primary = "b", .members = {"b", "c"}};
+  HandOverPlan plan;
+  EXPECT_EQ(plan.Look(view), std::nullopt);
+  PlacementView other = view;
+  other.shards[2].members = {"b"};  // no way leads to c
+  EXPECT_EQ(plan.Look(other), std::nullopt);
+  EXPECT_EQ(plan.Look(view), std::nullopt) << "the look before was of something else";
+  EXPECT_EQ(plan.Look(view), (PlacedHandOver{2, "b", "c", 1, 0}));
+  view.shards[2].primary = "c";
+  EXPECT_EQ(plan.Look(view), (PlacedHandOver{0, "a", "b", 2, 0})) << "of two fewer, at once";
+}
+
 TEST(NextHandOverTest, TheServerWithTheMostPrimariesComesFirst) {
   PlacementView view = View(2,
                             {{"a", {.slots = 9, .zone = ""}},

@@ -51,11 +51,11 @@ class ClusterMemberTest : public testing::Test {
     std::unique_ptr<ClusterMember> member;  // null: it has ended
   };
 
-  explicit ClusterMemberTest(uint32_t shards = 1) {
+  explicit ClusterMemberTest(uint32_t shards = 1, uint32_t replicas = 3) {
     cluster_.id = 7;
     cluster_.shards = shards;
-    cluster_.replicas = 3;
-    cluster_.min_in_sync = 2;
+    cluster_.replicas = replicas;
+    cluster_.min_in_sync = MinInSync(replicas);
     cluster_.hash_seed = 1;
     cluster_.shard_bytes = kShardBytesMin;
     store_.Execute(CreateCluster(keys_, cluster_));
@@ -337,6 +337,37 @@ TEST_F(ClusterMemberTest, AShardThatWasGivenUpBeginsEmpty) {
     EXPECT_LT(ShardAt(at).replica().log().last(), lsn) << at;
     EXPECT_TRUE(nodes_[at].tables[0].Writes().empty()) << at;
   }
+}
+
+// Two copies at three servers, of which the last one has none.
+class RejoinTest : public ClusterMemberTest {
+ protected:
+  RejoinTest() : ClusterMemberTest(1, 2) {
+    Begin(0);
+    Begin(1);
+    EXPECT_TRUE(RunUntil([&] { return ShardAt(0).record().record.in_sync.size() == 2; }));
+    Begin(2);
+    RunFor(absl::Seconds(2));
+    primary_ = At(0).Serves(0, now_) ? 0 : 1;
+    End(1 - primary_);
+    // Its right ends after some 4 s, and it is dropped.
+    RunFor(absl::Seconds(20));
+    EXPECT_EQ(ShardAt(primary_).record().record.in_sync.size(), 1u);
+  }
+  bool Has(int number) { return ShardAt(primary_).record().record.Find(Id(number)) != nullptr; }
+  int primary_;
+};
+
+TEST_F(RejoinTest, TheCopyOfAServerThatHasEndedWaitsForIt) {
+  Begin(1 - primary_);
+  RunFor(absl::Seconds(20));
+  EXPECT_TRUE(Has(1 - primary_));
+  EXPECT_FALSE(Has(2));
+}
+
+TEST_F(RejoinTest, AnotherServerMakesItAfterAWhile) {
+  RunFor(absl::Seconds(20));
+  EXPECT_TRUE(Has(2));
 }
 
 class BalanceTest : public ClusterMemberTest {

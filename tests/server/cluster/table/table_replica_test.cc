@@ -241,6 +241,16 @@ TEST(TableReplicaTest, AMarkCountsOnceItIsApplied) {
   EXPECT_EQ(one.replica->time_mark_ns(), 3 * kSecondNs);
 }
 
+// *Else* the next shard's keys end early.
+TEST(TableReplicaTest, AMarkGoesWithItsShard) {
+  Fixture one;
+  one.Make({MarkOf(kSecondNs)});
+  ASSERT_EQ(one.replica->time_mark_ns(), kSecondNs);
+  one.replica->BeginClear();
+  while (!one.replica->ClearSome()) continue;
+  EXPECT_EQ(one.replica->time_mark_ns(), 0u);
+}
+
 // --- Room ----------------------------------------------------------------------------
 
 // Groups of random sizes until one is refused; then some are replaced, and the rest is applied.
