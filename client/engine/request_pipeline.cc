@@ -56,8 +56,9 @@ void RequestPipeline::AskTime(absl::Time now, bool scans_want_it) {
 
 void RequestPipeline::SendRequests(absl::Time now) {
   while (link_.transport->SendRoom(link_.connection->id()) > 0) {
-    BatchRequests();
+    batch_->Clear();
     const bool tells = AppendHits(now);
+    BatchRequests();
     const bool reports = AppendReport(now);
     if (batch_->empty()) return;
     const absl::Status status =
@@ -76,9 +77,8 @@ void RequestPipeline::SendRequests(absl::Time now) {
   }
 }
 
-// Builds the next frame: repeated requests come first, in their old order.
+// Fills the next frame: repeated requests come first, in their old order.
 void RequestPipeline::BatchRequests() {
-  batch_->Clear();
   in_frame_.clear();
   uint64_t next_sequence = link_.session.next_sequence();
   for (OperationQueue* queue : {&operations_.to_resend, &operations_.to_send}) {
@@ -90,14 +90,15 @@ void RequestPipeline::BatchRequests() {
   }
 }
 
-// Samples of hits go along with requests, if all of them fit. Without requests they go alone, but
-// rarely. Returns true if they are in the frame.
+// Samples of hits go along with requests, before these. *Else* they wait while requests fill all frames, and what is
+// READ is evicted meanwhile. Without requests they go alone, but rarely. Returns true if they are in the frame.
 bool RequestPipeline::AppendHits(absl::Time now) {
   static_assert(AccessSampler::kNotesMax <= rdma::kHintsMax);
   const absl::Span<const uint64_t> notes = link_.sampler.notes();
   const bool is_time = now - told_at_ >= kTellEvery();
-  if (notes.empty() || (!is_time && (batch_->empty() || notes.size() < kToldTogether)))
-    return false;
+  const bool has_requests =
+      operations_.to_resend.first() != nullptr || operations_.to_send.first() != nullptr;
+  if (notes.empty() || (!is_time && (!has_requests || notes.size() < kToldTogether))) return false;
   const rdma::FrameBytes words(reinterpret_cast<const std::byte*>(notes.data()),
                                notes.size() * sizeof(uint64_t));
   rdma::HintsBody body;

@@ -143,6 +143,26 @@ TEST_F(ClientHitsTest, HintsContainTheLocationsOfHits) {
   EXPECT_EQ(engine_->counters().messages, 1u);
 }
 
+// *Else* they wait while requests fill all frames.
+TEST_F(ClientHitsTest, HitsGoBeforeRequestsThatFillTheirFrames) {
+  Start();
+  Fill(100);
+  ASSERT_TRUE(Put("first", "value").ok());
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(Get(absl::StrCat("key", i % 100)).ok());
+  server_->hints.clear();
+  server_->requests_before_hints.clear();
+  server_->requests.clear();
+  constexpr size_t kPuts = 32;
+  const std::string value(1000, 'v');
+  std::vector<Outcome<uint64_t>> outcomes(kPuts);
+  for (size_t i = 0; i < kPuts; ++i)
+    ASSERT_TRUE(StartPut(absl::StrCat("put", i), value, outcomes[i]).ok());
+  ASSERT_TRUE(RunUntil([&] { return server_->requests.size() == kPuts; }));
+  ASSERT_FALSE(server_->hints.empty());
+  EXPECT_EQ(server_->requests_before_hints[0], 0u);
+  ASSERT_TRUE(RunUntil([&] { return outcomes.back().done(); }));
+}
+
 TEST_F(ClientHitsTest, HitsGoAlongWithRequestsInTheirFrame) {
   Start();
   Fill(100);

@@ -166,6 +166,7 @@ void ScriptedServer::TakeRequest(rdma::FrameBytes frame) {
   if (static_cast<Opcode>(header.opcode) == Opcode::kHints) {
     const rdma::HintsMessage message = rdma::ParseHints(frame).value();
     hints.emplace_back(message.count);
+    requests_before_hints.push_back(requests.size());
     std::memcpy(hints.back().data(), message.words.data(), message.words.size());
     return;
   }

@@ -79,6 +79,7 @@ class ScriptedServer {
   std::vector<rdma::FlushBody> flushes;
   std::vector<uint64_t> ttls_ns;             // of puts and expires
   std::vector<std::vector<uint64_t>> hints;  // a vector a message
+  std::vector<size_t> requests_before_hints;
   std::vector<rdma::ReportBody> reports;
 
   // --- Actions of the test in its place.

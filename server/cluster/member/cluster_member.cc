@@ -194,13 +194,13 @@ void ClusterMember::TakeRead(const absl::StatusOr<RangeAnswer>& answer, absl::Ti
       peer.Saw(answer->keys, now);
     }
     NoteAway(now);
-    return Assign(now);
+    return Assign();
   }
   for (const uint32_t shard : news.changed) {
     if (const StoredShard* seen = watch_.Shard(shard); seen != nullptr)
       shards_[shard]->Saw(*seen, now);
   }
-  if (!news.changed.empty()) Assign(now);
+  if (!news.changed.empty()) Assign();
 }
 
 void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) {
@@ -216,7 +216,7 @@ void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) 
     if (absl::Status status = shards_[swapped_[i]]->TakeAnswer(checked, i, now); !status.ok())
       Log(status.message());
   }
-  if (!swapped_.empty()) Assign(now);
+  if (!swapped_.empty()) Assign();
 }
 
 // --- Links ---------------------------------------------------------------------
@@ -294,16 +294,14 @@ void ClusterMember::NoteAway(absl::Time now) {
 }
 
 // This server has its key, or will have it.
-PlacementView ClusterMember::Placement(absl::Time now) const {
+PlacementView ClusterMember::Placement() const {
   PlacementView view;
   view.replicas = options_.cluster.replicas;
   view.min_in_sync = options_.cluster.min_in_sync;
   view.servers = seen_;
   for (const auto& [id, away] : away_) {
-    if (now < away.until) {
-      view.servers[id] = away.server;
-      view.servers[id].is_away = true;
-    }
+    view.servers[id] = away.server;
+    view.servers[id].is_away = true;
   }
   view.servers[options_.server] = {.slots = options_.slots, .zone = options_.zone};
   for (const auto& shard : shards_) {
@@ -316,8 +314,8 @@ PlacementView ClusterMember::Placement(absl::Time now) const {
   return view;
 }
 
-void ClusterMember::Assign(absl::Time now) {
-  const PlacementView view = Placement(now);
+void ClusterMember::Assign() {
+  const PlacementView view = Placement();
   const std::vector<std::vector<std::string>> missing = MissingCopies(view);
   const std::optional<PlacedMove> relief = NextRelief(view);
   lacks_copies_ = false;
@@ -337,7 +335,7 @@ void ClusterMember::Balance(absl::Time now) {
   if (std::any_of(shards_.begin(), shards_.end(),
                   [](const auto& shard) { return shard->hands_over(); }))
     return;
-  const std::optional<PlacedHandOver> next = hand_overs_.Look(Placement(now));
+  const std::optional<PlacedHandOver> next = hand_overs_.Look(Placement());
   if (!next.has_value() || next->from != options_.server) return;
   ShardMember& shard = *shards_[next->shard];
   const Replica* const to = shard.record().record.Find(next->to);

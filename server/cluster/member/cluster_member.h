@@ -131,8 +131,8 @@ class ClusterMember {
   bool IsAwaited(absl::string_view server) const;
   std::optional<Transaction> NextSwaps(absl::Time now);
   void NoteAway(absl::Time now);
-  PlacementView Placement(absl::Time now) const;
-  void Assign(absl::Time now);
+  PlacementView Placement() const;
+  void Assign();
   void Balance(absl::Time now);
   void LogChange(const absl::Status& status, std::string& last) const;
   void Log(absl::string_view line) const {
