@@ -25,7 +25,7 @@
 namespace osprey::rdma {
 
 inline constexpr uint32_t kHandshakeMagic = 0x5250534F;  // "OSPR", little endian
-inline constexpr uint16_t kProtocolVersion = 9;
+inline constexpr uint16_t kProtocolVersion = 10;
 
 struct ConnectData {
   uint32_t magic = kHandshakeMagic;

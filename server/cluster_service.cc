@@ -228,6 +228,7 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
                       .server = config.cluster->server_id,
                       .zone = config.cluster->zone,
                       .listen = {},
+                      .clients = ClientAddresses(config.listen, config.cluster->listen),
                       .key = config.cluster->key,
                       .backup_timeout = config.cluster->backup_timeout,
                       .rejoin_after = config.cluster->rejoin_after,

@@ -221,6 +221,7 @@ void SetCluster(const Config& config, Server& server, Slot& slot, EngineOptions&
   options.session_ended = [writes](uint64_t id) { writes->SessionEnded(id); };
   options.may_answer = [node] { return node->MayAnswer(); };
   options.cluster_stats = [node] { return node->stats(); };
+  options.cluster_servers = [&node = *server.node] { return node.client_addresses(); };
 }
 
 }  // namespace

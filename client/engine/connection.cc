@@ -68,7 +68,16 @@ uint64_t ServerConnection::append_bytes_max() const {
   return frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::AppendBody);
 }
 
+// No attempt is under way, or the present one has ended.
+void ServerConnection::TakeLearned() {
+  if (options_.servers == nullptr) return;
+  const uint64_t revision = options_.servers->revision();
+  if (std::exchange(learned_revision_, revision) != revision)
+    addresses_.SetLearned(options_.servers->OfShard(options_.shard));
+}
+
 void ServerConnection::Connect(absl::Time now) {
+  TakeLearned();
   if (!buffer_.valid()) buffer_ = buffers_.Take(index::kDirectoryPageBytes);
   if (!buffer_.valid()) {
     addresses_.Note(buffers_.error());
@@ -88,6 +97,7 @@ void ServerConnection::Connect(absl::Time now) {
 
 // The next address follows at once, or after a pause if all were tried.
 void ServerConnection::AttemptEnded(absl::Time now) {
+  TakeLearned();
   if (addresses_.EndAttempt()) {
     state_ = State::kIdle;
     return;

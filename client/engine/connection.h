@@ -138,6 +138,7 @@ class ServerConnection {
   Change WhileReady(const rdma::Event& event, absl::Time now);
   Change Disconnected(const rdma::Event& event, absl::Time now);
   void Connect(absl::Time now);
+  void TakeLearned();
   void AttemptEnded(absl::Time now);
   absl::Duration attempt_max() const {
     return addresses_.count() == 1 ? kAttemptMax() : kAttemptMaxOfMany();
@@ -156,6 +157,7 @@ class ServerConnection {
   const Session& session_;
   const ConnectionOptions options_;
   ServerAddresses addresses_;
+  uint64_t learned_revision_ = 0;  // of options_.servers
   Greeting greeting_;
   rdma::Backoff backoff_;
 

@@ -179,6 +179,8 @@ void ClientEngine::OnReady() {
   link_.OnReady();
   const ServerTerms& terms = link_.connection->terms();
   requests_.OnReady();
+  if (terms.in_cluster && link_.options.connection.servers != nullptr)
+    link_.options.connection.servers->Connected();
   link_.sampler.set_on(terms.wants_hints);
   link_.report.set_on(terms.wants_reports);
   while (!terms.resumed && !operations_.to_resend.empty()) {
@@ -237,6 +239,7 @@ void ClientEngine::Watch(absl::Time now) {
     link_.connection->Fail(rdma::ShuttingDownError(link_.connection->uri()));
   }
   link_.connection->Advance(nullptr, now);
+  requests_.AskServers(now);
   // Later posts and messages of the engine only move these timers back. The connection's own events
   // may not.
   next_watch_ = std::min(link_.connection->NextTimer(),

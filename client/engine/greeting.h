@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "client/engine/known_servers.h"
 #include "client/engine/session.h"
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
@@ -41,6 +43,8 @@ struct ConnectionOptions {
   // names that shard's addresses (rdma::ShardAddress).
   uint32_t shard = 0;
   uint32_t shards = 0;
+  // More addresses than those of `uri`, learned of the cluster. Null: those alone.
+  std::shared_ptr<KnownServers> servers = nullptr;
 };
 
 // The server's limits and wishes from its Welcome, checked.

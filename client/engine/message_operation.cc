@@ -163,6 +163,7 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     case rdma::Opcode::kGet:
     case rdma::Opcode::kHints:
     case rdma::Opcode::kReport:
+    case rdma::Opcode::kServers:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kReply:
       break;

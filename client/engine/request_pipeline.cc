@@ -32,7 +32,7 @@ void RequestPipeline::OnReady() { batch_.emplace(link_.connection->limits().fram
 
 void RequestPipeline::OnLost() {
   exposures_.Clear();
-  time_asked_ = 0;
+  time_asked_ = servers_asked_ = 0;
   RequeueRequests();
 }
 
@@ -42,16 +42,42 @@ void RequestPipeline::OnLost() {
 void RequestPipeline::AskTime(absl::Time now, bool scans_want_it) {
   if (now >= link_.clock_used_until && !scans_want_it) return;
   if (link_.server_clock.Age(now) < ServerClock::kAgeMax() / 2) return;
-  if (time_asked_ != 0 && link_.session.IsUnanswered(time_asked_)) return;
-  if (!link_.session.HasRoom() || link_.transport->SendRoom(link_.connection->id()) == 0) return;
+  if (const uint64_t sequence = Ask(rdma::Opcode::kPing, time_asked_, now); sequence != 0)
+    time_asked_ = sequence;
+}
+
+void RequestPipeline::AskServers(absl::Time now) {
+  KnownServers* const servers = link_.options.connection.servers.get();
+  if (servers == nullptr || !link_.connection->ready() || !link_.connection->terms().in_cluster)
+    return;
+  if (!servers->IsDue(now)) return;
+  const uint64_t sequence = Ask(rdma::Opcode::kServers, servers_asked_, now);
+  if (sequence == 0) return;
+  servers_asked_ = sequence;
+  servers->Asked(now);
+}
+
+// Sends a question that no operation waits for, unless that of sequence `asked` has no answer yet. Returns its sequence;
+// 0: there is no room for it now.
+uint64_t RequestPipeline::Ask(rdma::Opcode question, uint64_t asked, absl::Time now) {
+  if (asked != 0 && link_.session.IsUnanswered(asked)) return 0;
+  if (!link_.session.HasRoom() || link_.transport->SendRoom(link_.connection->id()) == 0) return 0;
   const uint64_t sequence = link_.session.next_sequence();
-  const rdma::EmptyMessage ping(rdma::Opcode::kPing, link_.session.id(), sequence);
-  if (!link_.transport->Send(link_.connection->id(), {ping.bytes()}).ok())
-    return;  // it has just ended
+  const rdma::EmptyMessage message(question, link_.session.id(), sequence);
+  if (!link_.transport->Send(link_.connection->id(), {message.bytes()}).ok())
+    return 0;  // it has just ended
   link_.session.AddUnowned(now);
-  time_asked_ = sequence;
   ++link_.counters.messages;
   ++link_.counters.frames;
+  return sequence;
+}
+
+void RequestPipeline::LearnServers(const rdma::Reply& reply) {
+  servers_asked_ = 0;
+  if (reply.body.status != 0) return;
+  const absl::string_view text(reinterpret_cast<const char*>(reply.data.data()), reply.data.size());
+  const absl::Status status = link_.options.connection.servers->Learn(text);
+  if (!status.ok()) link_.connection->Fail(BadServer(status.message()));
 }
 
 void RequestPipeline::SendRequests(absl::Time now) {
@@ -220,6 +246,7 @@ void RequestPipeline::OnReply(rdma::Bytes frame, absl::Time now) {
   }
   Operation* operation = link_.session.Waiting(header->sequence);
   link_.session.Remove(header->sequence);
+  if (header->sequence == servers_asked_) return LearnServers(*reply);
   if (operation == nullptr) return;  // abandoned at its deadline
   if (static_cast<absl::StatusCode>(reply->body.status) == absl::StatusCode::kUnavailable &&
       ReasonOfWire(reply->body.reason) != Reason::kTooFewReplicas) {

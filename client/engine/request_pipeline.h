@@ -32,6 +32,8 @@ class RequestPipeline : public Exposer {
 
   // Requests the server's time if GETs or scans use it, and its bounds grow old.
   void AskTime(absl::Time now, bool scans_want_it);
+  // Likewise the addresses of the cluster's servers, if it is time (known_servers.h).
+  void AskServers(absl::Time now);
   // Sends all that are ready, in as few frames as possible.
   void SendAll(absl::Time now);
   // Sent before the DisconnectNotice: otherwise a client that makes a few GETs alone would never
@@ -60,6 +62,8 @@ class RequestPipeline : public Exposer {
   void OnReply(rdma::Bytes frame, absl::Time now);
   void Learn(const MessageOperation& message, const rdma::Reply& reply);
   void Refused(Operation& operation, absl::Time now);
+  uint64_t Ask(rdma::Opcode question, uint64_t asked, absl::Time now);
+  void LearnServers(const rdma::Reply& reply);
   void RequeueRequests();
   bool MayBeRead(const rdma::Memory& memory) const;
 
@@ -71,7 +75,8 @@ class RequestPipeline : public Exposer {
   std::vector<Operation*> in_frame_;
   std::vector<rdma::FrameBytes> replies_;      // of the Batch that is being parsed
   absl::Time told_at_ = absl::InfinitePast();  // when the server was last sent hits
-  uint64_t time_asked_ = 0;  // the sequence of the last PING for the time; 0: none
+  // The sequence of the last question for the time, and for servers; 0: none.
+  uint64_t time_asked_ = 0, servers_asked_ = 0;
 };
 
 }  // namespace osprey::client

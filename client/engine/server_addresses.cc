@@ -4,6 +4,7 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -21,8 +22,26 @@ std::string Short(const absl::Status& error, absl::string_view uri) {
 }  // namespace
 
 ServerAddresses::ServerAddresses(std::vector<std::string> uris)
-    : uris_(std::move(uris)), errors_(uris_.size()) {
+    : given_(std::move(uris)), uris_(given_), errors_(uris_.size()) {
   assert(!uris_.empty());
+}
+
+void ServerAddresses::SetLearned(const std::vector<std::string>& uris) {
+  const std::vector<std::string> old = std::exchange(uris_, given_);
+  const std::vector<absl::Status> old_errors =
+      std::exchange(errors_, std::vector<absl::Status>(given_.size()));
+  const auto add = [this](const std::string& uri) {
+    if (absl::c_linear_search(uris_, uri)) return;
+    uris_.push_back(uri);
+    errors_.emplace_back();
+  };
+  absl::c_for_each(uris, add);
+  add(old[present_]);
+  for (size_t i = 0; i < old.size(); ++i) {
+    const auto place = static_cast<size_t>(absl::c_find(uris_, old[i]) - uris_.begin());
+    if (place < count()) errors_[place] = old_errors[i];
+  }
+  present_ = static_cast<size_t>(absl::c_find(uris_, old[present_]) - uris_.begin());
 }
 
 void ServerAddresses::Note(absl::Status why) {

@@ -1,6 +1,7 @@
 // The addresses at which a client looks for its server, in turn, and why each of them failed.
 //
 //   present()         the one to connect to, or connected
+//   SetLearned(uris)  others than the given ones
 //   Failed(why)       the attempt or the connection has ended with this error: the next is present()
 //
 // A round begins after a connection, and after a pause. In it each address is tried once, without a
@@ -24,6 +25,9 @@ class ServerAddresses {
   // REQUIRES: at least one.
   explicit ServerAddresses(std::vector<std::string> uris);
 
+  // Besides the given ones these, no longer those that were learned before. present() stays.
+  void SetLearned(const std::vector<std::string>& uris);
+
   const std::string& present() const { return uris_[present_]; }
   size_t count() const { return uris_.size(); }
   // No address was tried yet in this round.
@@ -45,7 +49,8 @@ class ServerAddresses {
  private:
   absl::Status Together() const;
 
-  const std::vector<std::string> uris_;
+  const std::vector<std::string> given_;
+  std::vector<std::string> uris_;     // the given ones come first
   std::vector<absl::Status> errors_;  // by address; OK: none since the last connection
   absl::Status error_;
   size_t present_ = 0;

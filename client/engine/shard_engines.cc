@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/engine/known_servers.h"
 #include "rdma/address.h"
 
 namespace osprey::client {
@@ -52,13 +53,19 @@ void Add(const Counters& from, Counters& to) {
 // A new counter needs its line above.
 static_assert(sizeof(Counters) == 20 * sizeof(uint64_t));
 
+// With what all engines learn of the cluster's servers.
+EngineOptions WithServers(EngineOptions options) {
+  options.connection.servers = std::make_shared<KnownServers>(options.connection.uri);
+  return options;
+}
+
 }  // namespace
 
 ShardEngines::ShardEngines(rdma::Domain& domain, NewTransport new_transport,
                            const EngineOptions& options)
     : domain_(domain),
       new_transport_(std::move(new_transport)),
-      options_(options),
+      options_(WithServers(options)),
       exposer_link_(std::make_shared<ExposerLink>(ExposerLink{this})) {
   assert(options.connection.shard == 0 && options.connection.shards == 0);
 }

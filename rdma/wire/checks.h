@@ -70,6 +70,7 @@ constexpr Addressing AddressingOf(uint8_t opcode) {
     case Opcode::kGet:
     case Opcode::kPing:
     case Opcode::kStats:
+    case Opcode::kServers:
     case Opcode::kIncrement:
     case Opcode::kAppend:
     case Opcode::kFlush:

@@ -11,7 +11,7 @@
 //                                           <--  Welcome {region, incarnation, session, limits}
 //   Put / Delete / Increment / Append /
 //   Expire / Touch / Get / Flush / Ping /
-//   Stats, Hints and Reports (not answered) -->
+//   Stats, Servers, Hints, Reports          -->                             (the last two are not answered)
 //                                           <--  Reply {status, version, slot} (+ value or text)
 //                                           <--  DisconnectNotice (the server is about to end)
 //
@@ -73,6 +73,7 @@ enum class Opcode : uint8_t {
   kFlush = 23,
   kExpire = 24,
   kTouch = 25,
+  kServers = 26,
   kBatch = 32,
   kHints = 33,
   kReport = 34,

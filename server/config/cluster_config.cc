@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -83,6 +84,21 @@ absl::StatusOr<std::vector<rdma::Address>> ParseClusterListen(
 }
 
 }  // namespace
+
+std::vector<std::string> ClientAddresses(absl::Span<const rdma::Address> listen,
+                                         absl::Span<const rdma::Address> cluster_listen) {
+  std::vector<std::string> uris;
+  for (rdma::Address address : listen) {
+    if (IsWildcard(address)) {
+      const auto remote = absl::c_find_if(
+          cluster_listen, [](const auto& other) { return other.scheme == Scheme::kRdma; });
+      if (remote == cluster_listen.end()) continue;
+      address.host = remote->host;
+    }
+    uris.push_back(address.ToString());
+  }
+  return uris;
+}
 
 absl::Status CheckShardAddresses(uint32_t shards, absl::Span<const rdma::Address> listen,
                                  absl::Span<const rdma::Address> cluster_listen) {

@@ -53,6 +53,11 @@ struct ServedConfig {
 absl::StatusOr<ClusterConfig> MakeClusterConfig(const ClusterFlags& flags,
                                                 const ServedConfig& served);
 
+// The addresses of `listen`, as clients of other machines can use them: instead of 0.0.0.0 or :: the host of
+// `cluster_listen`. Without such a host the address is left out.
+std::vector<std::string> ClientAddresses(absl::Span<const rdma::Address> listen,
+                                         absl::Span<const rdma::Address> cluster_listen);
+
 // Each shard of a server listens beside each of its addresses (rdma::ShardAddress): whether all of these differ.
 // Errors: INVALID_ARGUMENT, with --listen.
 absl::Status CheckShardAddresses(uint32_t shards, absl::Span<const rdma::Address> listen,

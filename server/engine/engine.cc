@@ -81,6 +81,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.in_cluster = options.in_cluster;
   shared_.shards = options.shards;
   shared_.shard = options.shard;
+  shared_.cluster_servers = options.cluster_servers;
   assert(rdma::IsShardCount(options.shards) && options.shard < options.shards);
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {

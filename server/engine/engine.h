@@ -148,6 +148,8 @@ struct EngineOptions {
   std::function<DurabilityStats()> durability_stats;
   // In a cluster: likewise of its part in it.
   std::function<ClusterStats()> cluster_stats;
+  // In a cluster: the addresses of its servers for clients, those of shard 0, one a line. Likewise.
+  std::function<std::string()> cluster_servers;
 };
 
 // A transport with its registered memory, which must outlive the engine.

@@ -15,7 +15,7 @@ import time
 
 # rdma/shm/socket.h: ConnectData, then kind, key, length, incarnation.
 PACKET = struct.Struct("<IHHHHIIIIIQQ")
-MAGIC, VERSION = 0x5250534F, 9
+MAGIC, VERSION = 0x5250534F, 10
 CONNECT, EXPOSE, WAKE, BYE, WITHDRAW = 1, 2, 3, 4, 5
 
 # rdma/wire/wire.h

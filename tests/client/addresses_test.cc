@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/engine/known_servers.h"
 #include "client/engine/server_addresses.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,9 +15,11 @@
 namespace osprey {
 namespace {
 
+using client::KnownServers;
 using client::ServerAddresses;
 using client::ServerConnection;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -87,6 +90,68 @@ TEST(ServerAddressesTest, ErrorsBeforeAConnectionAreForgotten) {
   addresses.Note(rdma::PeerGoneError("it hung up"));
   EXPECT_THAT(TextOf(addresses.error()),
               AllOf(HasSubstr("rdma://b:7411: the connection broke"), Not(HasSubstr("a:7411"))));
+}
+
+TEST(ServerAddressesTest, LearnedOnesFollowAndArePutInPlaceOfEarlierOnes) {
+  ServerAddresses addresses({kB});
+  addresses.Note(rdma::NoListenerError(kB));
+  addresses.SetLearned({kA, kB, kC});
+  EXPECT_EQ(addresses.count(), 3u);
+  EXPECT_EQ(addresses.present(), kB);
+  EXPECT_TRUE(addresses.EndAttempt());
+  EXPECT_EQ(addresses.present(), kA);
+  EXPECT_TRUE(addresses.EndAttempt());
+  EXPECT_EQ(addresses.present(), kC);
+  addresses.Note(rdma::NoListenerError(kC));
+  EXPECT_THAT(TextOf(addresses.error()),
+              AllOf(HasSubstr("at rdma://b:7411"), HasSubstr("at rdma://c:7411")));
+  // The present one stays until it is left.
+  addresses.SetLearned({kA});
+  EXPECT_EQ(addresses.present(), kC);
+  EXPECT_EQ(addresses.count(), 3u);
+  EXPECT_FALSE(addresses.EndAttempt());
+  EXPECT_EQ(addresses.present(), kB);
+  addresses.SetLearned({kA});
+  EXPECT_EQ(addresses.count(), 2u);
+}
+
+TEST(KnownServersTest, AreOfTheSchemeOfTheUriAndLeadToShards) {
+  KnownServers servers(kA);
+  ASSERT_TRUE(servers.Learn("rdma://a:7411\nshm:///run/a\nrdma://b:65535\n").ok());
+  EXPECT_EQ(servers.revision(), 1u);
+  EXPECT_THAT(servers.OfShard(0), ElementsAre(kA, "rdma://b:65535"));
+  EXPECT_THAT(servers.OfShard(2), ElementsAre("rdma://a:7413")) << "b has no port for it";
+  ASSERT_TRUE(servers.Learn("rdma://a:7411\nrdma://b:65535\n").ok());
+  EXPECT_EQ(servers.revision(), 1u) << "they are the same";
+  KnownServers over_shm("shm:///run/a");
+  ASSERT_TRUE(over_shm.Learn("rdma://a:7411\nshm:///run/b\n").ok());
+  EXPECT_THAT(over_shm.OfShard(3), ElementsAre("shm:///run/b.3"));
+}
+
+TEST(KnownServersTest, OfATextThatIsNoneNothingIsLearned) {
+  KnownServers servers(kA);
+  ASSERT_TRUE(servers.Learn("rdma://b:7411\n").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(servers.Learn("rdma://c:7411\nhttp://c\n")));
+  EXPECT_THAT(servers.OfShard(0), ElementsAre(kB));
+  std::string many;
+  for (size_t i = 0; i < 2 * KnownServers::kServersMax; ++i)
+    absl::StrAppend(&many, "rdma://h", i, "\n");
+  ASSERT_TRUE(servers.Learn(many).ok());
+  EXPECT_EQ(servers.OfShard(0).size(), KnownServers::kServersMax);
+}
+
+TEST(KnownServersTest, AreAskedForAfterAConnectionAndNowAndThen) {
+  KnownServers servers(kA);
+  absl::Time now = absl::UnixEpoch();
+  EXPECT_FALSE(servers.IsDue(now)) << "there is no connection";
+  servers.Connected();
+  EXPECT_TRUE(servers.IsDue(now));
+  servers.Asked(now);
+  EXPECT_FALSE(servers.IsDue(now + KnownServers::kAskEvery() - absl::Milliseconds(1)));
+  EXPECT_TRUE(servers.IsDue(now + KnownServers::kAskEvery()));
+  servers.Connected();
+  EXPECT_FALSE(servers.IsDue(now + KnownServers::kAskAtMostEvery() - absl::Milliseconds(1)));
+  EXPECT_TRUE(servers.IsDue(now + KnownServers::kAskAtMostEvery()));
 }
 
 class ClientAddressesTest : public ClientEngineTest {
@@ -196,6 +261,69 @@ TEST_F(ClientAddressesTest, AServerThatLeavesIsLeftForTheNext) {
   also_polled_ = nullptr;
   EXPECT_EQ(engine_->connection().uri(), kB);
   EXPECT_LE(now_ - begin, absl::Milliseconds(10));
+}
+
+// A client of a cluster's server, whose URI names that server alone.
+class KnownServersOfClientTest : public ClientAddressesTest {
+ protected:
+  void SetUp() override {
+    uris_ = kA;
+    known_servers_ = std::make_shared<KnownServers>(kA);
+  }
+  std::unique_ptr<ScriptedServer> MemberAt(const char* uri, uint64_t incarnation) {
+    std::unique_ptr<ScriptedServer> server = ServerAt(uri, incarnation);
+    server->tamper_welcome = [](rdma::FrameHeader&, rdma::WelcomeBody& body) {
+      body.in_cluster = 1;
+    };
+    return server;
+  }
+};
+
+TEST_F(KnownServersOfClientTest, AServerThatTheUriDoesNotNameIsFound) {
+  server_ = MemberAt(kA, 1);
+  server_->servers = "rdma://a:7411\nrdma://c:7411\n";
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(RunUntil([&] { return known_servers_->revision() == 1; }));
+  server_ = MemberAt(kC, 2);
+  const absl::Time begin = now_;
+  ASSERT_TRUE(RunUntil([&] { return engine_->connection().uri() == kC; }));
+  BecomeReady();
+  EXPECT_LT(now_ - begin, absl::Milliseconds(5));
+}
+
+TEST_F(KnownServersOfClientTest, IsAskedAgainWithoutABeginningOfAConnection) {
+  server_ = MemberAt(kA, 1);
+  StartEngine();
+  BecomeReady();
+  const auto run = [&](absl::Duration time) {
+    for (const absl::Time end = now_ + time; now_ < end;) Step(absl::Milliseconds(10));
+  };
+  run(absl::Seconds(1));
+  EXPECT_EQ(server_->servers_asked, 1);
+  run(4 * KnownServers::kAskEvery());
+  EXPECT_GE(server_->servers_asked, 4);
+  EXPECT_LE(server_->servers_asked, 6);
+  EXPECT_EQ(engine_->in_flight(), 0) << "no operation";
+}
+
+// Its address stays known, where another one may be started.
+TEST_F(KnownServersOfClientTest, AServerThatNamesNoAddressesIsLeft) {
+  server_ = MemberAt(kA, 1);
+  server_->servers = "http://a\n";
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));
+  EXPECT_THAT(TextOf(engine_->connection().last_error()), HasSubstr("http://a"));
+  EXPECT_EQ(known_servers_->revision(), 0u);
+}
+
+TEST_F(KnownServersOfClientTest, AServerOutsideOfClustersIsNotAsked) {
+  server_ = ServerAt(kA, 1);
+  StartEngine();
+  BecomeReady();
+  for (int i = 0; i < 2000; ++i) Step(absl::Milliseconds(10));
+  EXPECT_EQ(server_->servers_asked, 0);
 }
 
 }  // namespace

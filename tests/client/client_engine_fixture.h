@@ -60,6 +60,7 @@ class ClientEngineTest : public ::testing::Test {
     client::EngineOptions options;
     options.connection.uri = uris_;
     options.connection.key = key_;
+    options.connection.servers = known_servers_;
     options.operations_max = operations_max;
     options.buffer_bytes_max = buffer_bytes_max;
     options.slot_cache_bytes = slot_cache_bytes;
@@ -160,7 +161,8 @@ class ClientEngineTest : public ::testing::Test {
 
   fake::Network network_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  std::string uris_ = kUri;     // of engines started from now on
+  std::string uris_ = kUri;  // of engines started from now on
+  std::shared_ptr<client::KnownServers> known_servers_;
   rdma::AuthKey::Pointer key_;  // of engines started from now on; null: none
   // The clock of client and server; null: now_, as they are polled.
   std::function<absl::Time()> clock_;

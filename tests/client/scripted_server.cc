@@ -220,6 +220,9 @@ void ScriptedServer::Answer(const std::string& frame) {
       return Reply(header, {});
     case Opcode::kStats:
       return Reply(header, {}, "name=value\n");
+    case Opcode::kServers:
+      ++servers_asked;
+      return Reply(header, {}, servers);
     case Opcode::kIncrement:
       increment_by.push_back(
           rdma::ParseRequest<rdma::IncrementBody>(BytesOf(frame)).value().body.by);

@@ -56,6 +56,9 @@ class ScriptedServer {
   // none is left. The text belongs to the increments.
   std::deque<rdma::ReplyBody> scripted;
   std::string number = "1";
+  // The answer to a question for servers; how often it was asked.
+  std::string servers;
+  int servers_asked = 0;
   // Called before a Welcome (after its proof was made), or a reply, goes out.
   std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
   std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;

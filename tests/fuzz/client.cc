@@ -72,6 +72,7 @@ class Script {
     domain_ = network_.NewDomain("client");
     EngineOptions options;
     options.connection.uri = "rdma://server:7411";
+    options.connection.servers = std::make_shared<KnownServers>(options.connection.uri);
     options.connection.key = key_;
     options.connection.nonce = [] { return rdma::Nonce{std::byte{7}}; };
     options.operations_max = kOperationsMax;

@@ -124,6 +124,7 @@ void Take(FrameBytes frame, bool in_batch) {
     case Opcode::kDisconnectNotice:
     case Opcode::kPing:
     case Opcode::kStats:
+    case Opcode::kServers:
       if (ParseEmpty(frame).ok())
         OSPREY_MUST(frame.size() == sizeof(FrameHeader), "something after a header alone");
       return;
@@ -164,7 +165,8 @@ constexpr Opcode kOpcodes[] = {Opcode::kHello,
                                Opcode::kBatch,
                                Opcode::kHints,
                                Opcode::kReply,
-                               Opcode::kReport};
+                               Opcode::kReport,
+                               Opcode::kServers};
 
 // A frame whose header is as it should be, so that its body is looked at.
 std::string WithHeader(fuzz::Input& input, std::string body, uint64_t session) {

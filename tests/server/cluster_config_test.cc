@@ -275,4 +275,21 @@ TEST(ShardAddressesTest, EachShardHasItsOwn) {
   EXPECT_THAT(MistakeOfShards(64, {"rdma://10.0.0.7:65500"}, "shm:///c"), HasSubstr("65535"));
 }
 
+std::vector<rdma::Address> Parsed(const std::vector<std::string>& uris) {
+  std::vector<rdma::Address> addresses;
+  for (const std::string& uri : uris) addresses.push_back(rdma::ParseAddress(uri).value());
+  return addresses;
+}
+
+TEST(ClientAddressesTest, OfAllInterfacesIsThatOfTheOtherServers) {
+  using Uris = std::vector<std::string>;
+  const std::vector<rdma::Address> listen =
+      Parsed({"rdma://0.0.0.0:7411", "rdma://[::]:7500", "rdma://10.0.0.2", "shm:///run/a"});
+  EXPECT_EQ(ClientAddresses(listen, Parsed({"shm:///run/links", "rdma://[fd00::1]:7900"})),
+            (Uris{"rdma://[fd00::1]:7411", "rdma://[fd00::1]:7500", "rdma://10.0.0.2:7411",
+                  "shm:///run/a"}));
+  EXPECT_EQ(ClientAddresses(listen, Parsed({"shm:///run/links"})),
+            (Uris{"rdma://10.0.0.2:7411", "shm:///run/a"}));
+}
+
 }  // namespace osprey::server

@@ -46,9 +46,10 @@ ClusterMember::ClusterMember(MemberOptions options, const std::vector<MemberTabl
 void ClusterMember::BeginIncarnation() {
   incarnation_ = 0;
   while (incarnation_ == 0) incarnation_ = options_.random();
-  right_.emplace(RightOptions{options_.keys.Server(options_.server),
-                              {incarnation_, options_.addresses, 0, options_.slots, options_.zone},
-                              options_.ttl});
+  right_.emplace(RightOptions{
+      options_.keys.Server(options_.server),
+      {incarnation_, options_.addresses, 0, options_.slots, options_.zone, options_.clients},
+      options_.ttl});
   for (const auto& shard : shards_) shard->SetServer(0, incarnation_);
 }
 

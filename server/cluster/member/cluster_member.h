@@ -46,10 +46,11 @@ namespace osprey {
 struct MemberOptions {
   ClusterKeys keys;
   ClusterRecord cluster;
-  std::string server;                  // its ID
-  std::vector<std::string> addresses;  // for clients and other servers
-  uint32_t slots = 0;                  // for so many shards the tables have memory
-  std::string zone = {};               // empty: as all servers without one
+  std::string server;                     // its ID
+  std::vector<std::string> addresses;     // for other servers
+  std::vector<std::string> clients = {};  // addresses of shard 0 for clients
+  uint32_t slots = 0;                     // for so many shards the tables have memory
+  std::string zone = {};                  // empty: as all servers without one
   absl::Duration ttl = absl::Seconds(3);
   absl::Duration read_interval = absl::Milliseconds(300);
   absl::Duration backup_timeout = absl::Seconds(1);

@@ -74,6 +74,7 @@ absl::Status ClusterNode::Open() {
                                 .cluster = options_.cluster,
                                 .server = options_.server,
                                 .addresses = options_.listen,
+                                .clients = options_.clients,
                                 .slots = static_cast<uint32_t>(slots_.size()),
                                 .zone = options_.zone,
                                 .ttl = kRightTtl(),
@@ -234,7 +235,19 @@ void ClusterNode::TakeIncarnation(absl::Time now) {
   for (const auto& slot : slots_) slot->TakeIncarnation();
   if (absl::Status status = links_.Begin(member_->incarnation(), now); !status.ok())
     return Fail(status);
+  TakeServers();
+}
+
+void ClusterNode::TakeServers() {
   links_.SetServers(member_->servers());
+  std::string addresses;
+  for (const auto& [id, server] : member_->servers()) {
+    if (!server.record.has_value()) continue;
+    for (const std::string& address : server.record->clients)
+      absl::StrAppend(&addresses, address, "\n");
+  }
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  client_addresses_ = std::move(addresses);
 }
 
 void ClusterNode::Fail(const absl::Status& why) {
@@ -258,7 +271,7 @@ bool ClusterNode::RunStore(absl::Time now) {
     worked = true;
     if (call_.range.has_value()) {
       member_->TakeRead(call_read_, clock_.Now());
-      links_.SetServers(member_->servers());
+      TakeServers();
     } else {
       member_->TakeResult(call_result_, clock_.Now());
     }
@@ -365,6 +378,11 @@ void ClusterNode::TakeStats(absl::Time now) {
 ClusterStats ClusterNode::stats() const {
   const std::lock_guard<std::mutex> lock(stats_mutex_);
   return stats_;
+}
+
+std::string ClusterNode::client_addresses() const {
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  return client_addresses_;
 }
 
 bool ClusterNode::IsAwaitedByOthers() const {

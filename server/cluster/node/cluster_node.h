@@ -60,7 +60,9 @@ struct NodeOptions {
   std::string server;               // its ID
   std::string zone;                 // MemberOptions
   std::vector<std::string> listen;  // for other servers
-  rdma::AuthKey::Pointer key;       // the cluster's; null only where all of `listen` is shm
+  std::vector<std::string> clients =
+      {};                      // addresses of shard 0 for clients, which they can connect to
+  rdma::AuthKey::Pointer key;  // the cluster's; null only where all of `listen` is shm
   absl::Duration backup_timeout;
   absl::Duration rejoin_after;  // MemberOptions
   // For so long a thread spins before it sleeps: one that waits for a commit, or that may get an append. Zero:
@@ -96,6 +98,8 @@ class ClusterNode final : private DrivenSteps::Work {
   ShardNode& slot(size_t number) { return *slots_[number]; }
   // Of all shards. Any thread.
   ClusterStats stats() const;
+  // Of all servers, for clients: those of shard 0, one a line. Any thread.
+  std::string client_addresses() const;
 
  private:
   ClusterNode(NodeOptions options, NodeParts parts);
@@ -106,6 +110,7 @@ class ClusterNode final : private DrivenSteps::Work {
   bool RunStore(absl::Time now);
   bool RunLinks(absl::Time now);
   void TakeIncarnation(absl::Time now);
+  void TakeServers();
   void ReleaseRight();
   void TakeMessage(const LinkEvent& event, absl::Time now);
   bool StepSlots(absl::Time now);
@@ -145,7 +150,9 @@ class ClusterNode final : private DrivenSteps::Work {
   std::atomic<bool> ends_{false};
 
   mutable std::mutex stats_mutex_;
-  ClusterStats stats_;  // guarded by stats_mutex_
+  // Guarded by stats_mutex_.
+  ClusterStats stats_;
+  std::string client_addresses_;
 };
 
 }  // namespace osprey::server

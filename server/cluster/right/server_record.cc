@@ -17,6 +17,22 @@ bool IsZone(absl::string_view text) {
          });
 }
 
+namespace {
+
+std::vector<std::string> ReadAddresses(RecordReader& reader, const char* field) {
+  std::vector<std::string> addresses;
+  for (const nlohmann::json& address : reader.List(reader.json(), field, kServerAddressesMax)) {
+    if (!address.is_string()) {
+      reader.Fail("has an address that is no string");
+      break;
+    }
+    addresses.push_back(address.get<std::string>());
+  }
+  return addresses;
+}
+
+}  // namespace
+
 std::string EncodeServerRecord(const ServerRecord& record) {
   const nlohmann::json json = {
       {"incarnation", RecordId(record.incarnation)},
@@ -24,6 +40,7 @@ std::string EncodeServerRecord(const ServerRecord& record) {
       {"counter", record.counter},
       {"slots", record.slots},
       {"zone", record.zone},
+      {"clients", record.clients},
   };
   return JsonText(json);
 }
@@ -39,13 +56,8 @@ absl::StatusOr<ServerRecord> DecodeServerRecord(absl::string_view text) {
     record.slots = static_cast<uint32_t>(reader.Number(json, "slots", 0, kServerSlotsMax));
   if (json.contains("zone")) record.zone = reader.Text(json, "zone");
   if (!IsZone(record.zone)) reader.Fail("has a zone that is no name");
-  for (const nlohmann::json& address : reader.List(json, "addresses", kServerAddressesMax)) {
-    if (!address.is_string()) {
-      reader.Fail("has an address that is no string");
-      break;
-    }
-    record.addresses.push_back(address.get<std::string>());
-  }
+  record.addresses = ReadAddresses(reader, "addresses");
+  if (json.contains("clients")) record.clients = ReadAddresses(reader, "clients");
   if (!reader.ok()) return reader.status();
   return record;
 }

@@ -1,6 +1,7 @@
 // What a server says of itself in the store, as JSON:
 //
-//   {"incarnation":"00f1…","addresses":["rdma://10.0.0.1:7471"],"counter":17,"slots":8,"zone":"rack-1"}
+//   {"incarnation":"00f1…","addresses":["rdma://10.0.0.1:7471"],"clients":["rdma://10.0.0.1:7411"],
+//    "counter":17,"slots":8,"zone":"rack-1"}
 
 #ifndef OSPREY_SERVER_CLUSTER_RIGHT_SERVER_RECORD_H_
 #define OSPREY_SERVER_CLUSTER_RIGHT_SERVER_RECORD_H_
@@ -21,10 +22,12 @@ inline constexpr size_t kZoneBytesMax = 64;
 
 struct ServerRecord {
   uint64_t incarnation = 0;            // random, not 0: of one creation of the server's key
-  std::vector<std::string> addresses;  // for clients and other servers
+  std::vector<std::string> addresses;  // for other servers
   uint64_t counter = 0;                // renewals so far
   uint32_t slots = 0;                  // for so many shards it has memory; 0: it does not say
   std::string zone = "";               // IsZone; servers of one zone may fail together
+  std::vector<std::string> clients =
+      {};  // addresses of shard 0 for clients; empty: it does not say
 
   friend bool operator==(const ServerRecord&, const ServerRecord&) = default;
 };

@@ -124,6 +124,7 @@ void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes 
       return TakeFlush(header, frame, now);
     case rdma::Opcode::kPing:
     case rdma::Opcode::kStats:
+    case rdma::Opcode::kServers:
       return TakeQuestion(header, frame, now);
     case rdma::Opcode::kHints:
       return TakeHints(header, frame);
@@ -234,12 +235,18 @@ void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameB
                                    absl::Time now) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return lifecycle_.Malformed(status.message());
-  const bool ping = header.opcode == static_cast<uint8_t>(rdma::Opcode::kPing);
-  ++(ping ? shared_.counters.pings : shared_.counters.stats);
+  const auto question = static_cast<rdma::Opcode>(header.opcode);
+  ++(question == rdma::Opcode::kStats ? shared_.counters.stats : shared_.counters.pings);
   if (Refused(header.sequence, now)) return;
-  const std::string text = ping ? ""
-                                : WholeLines(shared_.stats_text(transport_.Describe(id_), now),
-                                             replies_.reply_data_max());
+  std::string text;
+  if (question == rdma::Opcode::kStats) {
+    text = WholeLines(shared_.stats_text(transport_.Describe(id_), now), replies_.reply_data_max());
+  } else if (question == rdma::Opcode::kServers && shared_.cluster_servers) {
+    text = shared_.cluster_servers();
+    // Those that fit.
+    if (text.size() > replies_.reply_data_max())
+      text.resize(text.rfind('\n', replies_.reply_data_max() - 1) + 1);
+  }
   replies_.Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
 }
 

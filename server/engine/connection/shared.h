@@ -88,6 +88,7 @@ struct Shared {
   // As EngineOptions.
   uint32_t shards = 1;
   uint32_t shard = 0;
+  std::function<std::string()> cluster_servers = nullptr;
 };
 
 // The place of a connection: one transport, and the memory registered for it.

@@ -146,6 +146,7 @@ void MustBeRequest(Opcode opcode, rdma::FrameBytes frame) {
       return;
     case Opcode::kPing:
     case Opcode::kStats:
+    case Opcode::kServers:
       OSPREY_MUST(rdma::ParseEmpty(frame).ok(), "the client's Ping");
       return;
     default:

@@ -202,7 +202,9 @@ std::string HostileFrames::RequestFrame(Peer& peer) {
     case kStats:
       break;
   }
-  const Opcode opcode = input_.OneIn(4) ? Opcode::kStats : Opcode::kPing;
+  const Opcode opcode = input_.OneIn(4)   ? Opcode::kStats
+                        : input_.OneIn(4) ? Opcode::kServers
+                                          : Opcode::kPing;
   return Joined({rdma::EmptyMessage(opcode, peer.session_, NextSequence(peer)).bytes()});
 }
 

@@ -8,10 +8,14 @@ namespace osprey {
 namespace {
 
 TEST(ServerRecordTest, IsReadAsItWasWritten) {
-  const ServerRecord record{0xF1, {"rdma://10.0.0.1:7471", "shm:///run/osprey"}, 17, 8, "rack-1"};
+  const ServerRecord record{0xF1,     {"rdma://10.0.0.1:7471", "shm:///run/osprey"},
+                            17,       8,
+                            "rack-1", {"rdma://10.0.0.1:7411"}};
   const std::string text = EncodeServerRecord(record);
-  EXPECT_EQ(text, R"({"addresses":["rdma://10.0.0.1:7471","shm:///run/osprey"],"counter":17,)"
-                  R"("incarnation":"00000000000000f1","slots":8,"zone":"rack-1"})");
+  EXPECT_EQ(
+      text,
+      R"({"addresses":["rdma://10.0.0.1:7471","shm:///run/osprey"],"clients":["rdma://10.0.0.1:7411"],"counter":17,)"
+      R"("incarnation":"00000000000000f1","slots":8,"zone":"rack-1"})");
   const absl::StatusOr<ServerRecord> read = DecodeServerRecord(text);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, record);
@@ -45,6 +49,7 @@ TEST(ServerRecordTest, NamesWhatItLacks) {
         std::string(R"({"addresses":[],"counter":1,"incarnation":"0x000000000000f1"})"),
         std::string(R"({"addresses":[],"counter":1,"incarnation":241})"),
         "{" + good + R"(,"slots":-1})", "{" + good + R"(,"slots":1025})",
+        "{" + good + R"(,"clients":[7]})", "{" + good + R"(,"clients":"a"})",
         "{" + good + R"(,"zone":7})", "{" + good + R"(,"zone":"a b"})",
         "{" + good + R"(,"zone":")" + std::string(65, 'z') + "\"}"}) {
     EXPECT_EQ(DecodeServerRecord(text).status().code(), absl::StatusCode::kDataLoss)
