@@ -17,6 +17,7 @@ void ClusterStats::Add(const ClusterStats& other) {
   promotions += other.promotions;
   groups += other.groups;
   groups_waiting += other.groups_waiting;
+  moves.insert(moves.end(), other.moves.begin(), other.moves.end());
   for (const Member& member : other.members) {
     const auto place =
         std::lower_bound(members.begin(), members.end(), member.server,

@@ -23,6 +23,12 @@ struct ClusterStats {
     bool is_linked = false;  // messages can be sent to it
   };
 
+  // A copy that is to be at another server.
+  struct Move {
+    uint32_t shard = 0;
+    std::string from, to;  // IDs
+  };
+
   uint64_t shards = 1;          // that these figures are of
   uint64_t primaries = 0;       // of these: this server serves them, as long as it has its right
   uint64_t slots = 0;           // for so many shards there is memory
@@ -36,6 +42,7 @@ struct ClusterStats {
   uint64_t groups = 0;          // of changes, that it has decided as a primary
   uint64_t groups_waiting = 0;  // of these: not on all servers in sync yet
   std::vector<Member> members;  // by ID
+  std::vector<Move> moves;      // that are not done, by shard
 
   // Adds another shard's. Of the servers in sync the least counts, of terms the highest.
   void Add(const ClusterStats& other);

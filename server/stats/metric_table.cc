@@ -65,6 +65,8 @@ uint64_t OfCluster(const StatsInput& input, size_t) {
   return static_cast<uint64_t>((*input.cluster).*kField);
 }
 
+uint64_t Moves(const StatsInput& input, size_t) { return input.cluster->moves.size(); }
+
 double RightLeft(const StatsInput& input, size_t) {
   return absl::ToDoubleSeconds(input.cluster->right_left);
 }
@@ -383,6 +385,8 @@ void AddCluster(std::vector<MetricRow>& figures) {
       Gauge("cluster_slots_used", "cluster_slots_used",
             "Shards that have memory: of these there is a copy, or one is made or cleared.",
             OfCluster<&Stats::slots_used>),
+      Gauge("cluster_moves", "cluster_moves",
+            "Copies of shards that are to be at another server, and are not yet.", Moves),
       Gauge("cluster_term", "cluster_term",
             "The highest term of a shard: each change of its primary begins one.",
             OfCluster<&Stats::term>),

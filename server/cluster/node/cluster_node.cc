@@ -336,6 +336,7 @@ ClusterStats ClusterNode::StatsOf(uint32_t shard, absl::Time now) const {
   stats.replicas = options_.cluster.replicas;
   stats.right_left = std::max(member_->right_until() - now, absl::ZeroDuration());
   stats.links = linked_.size();
+  if (record.move.has_value()) stats.moves.push_back({shard, record.move->from, record.move->to});
   std::map<std::string, ClusterStats::Member> members;
   for (const auto& [id, server] : member_->servers()) {
     ClusterStats::Member& member = members[id];

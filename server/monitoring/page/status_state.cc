@@ -190,6 +190,13 @@ std::string RoleText(const ClusterStats& stats) {
   return stats.primaries > 0 ? "primary: it serves clients" : "backup";
 }
 
+std::string MovesText(const ClusterStats& stats) {
+  if (stats.moves.empty()) return "none";
+  return absl::StrJoin(stats.moves, ", ", [](std::string* out, const ClusterStats::Move& move) {
+    absl::StrAppend(out, "shard ", move.shard, " from ", move.from, " to ", move.to);
+  });
+}
+
 StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
   const Rates rate(input);
   StatusSection section{"cluster", "Cluster", "now", "a second, on average", "a second, now", {}};
@@ -199,6 +206,9 @@ StatusSection OfCluster(const StatusInput& input, const ClusterStats& stats) {
       Text("role", "Role", RoleText(stats)),
       Number("term", "Term", stats.term),
       Text("in_sync", "Servers in sync", absl::StrCat(stats.in_sync, " of ", stats.replicas)),
+      Text("slots", "Memory for shards",
+           absl::StrCat(stats.slots_used, " of ", stats.slots, " used")),
+      Text("moves", "Copies that move", MovesText(stats)),
       Text("right", "May serve for", TimeText(right_ns)),
       Number("links", "Connections to other servers", stats.links),
       rate("groups", "Groups of changes so far", stats.groups),

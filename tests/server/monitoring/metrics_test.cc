@@ -55,6 +55,7 @@ MonitorReading ReadingInACluster() {
   stats.term = 7;
   stats.slots = 8;
   stats.slots_used = 5;
+  stats.moves = {{3, "a", "d"}, {4, "b", "a"}};
   stats.in_sync = 2;
   stats.replicas = 3;
   stats.right_left = absl::Milliseconds(2500);
@@ -182,6 +183,7 @@ TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
                                       {"osprey_cluster_shards", 1},
                                       {"osprey_cluster_slots", 8},
                                       {"osprey_cluster_slots_used", 5},
+                                      {"osprey_cluster_moves", 2},
                                       {"osprey_cluster_term", 7},
                                       {"osprey_cluster_in_sync", 2},
                                       {"osprey_cluster_replicas", 3},
@@ -197,7 +199,7 @@ TEST(MetricsTest, OnlyAServerOfAClusterHasItsFigures) {
     EXPECT_EQ(without.families.count("osprey_" + row.metric), 0u) << row.metric;
     EXPECT_THAT(stats, testing::Not(HasSubstr("\n" + row.stat + "=")));
   }
-  EXPECT_EQ(rows, 12);
+  EXPECT_EQ(rows, 13);
 }
 
 TEST(MetricsTest, WithoutADataDirectoryItsFiguresAreMissing) {

@@ -82,9 +82,13 @@ TEST(ClusterStatsTest, ShardsAreAdded) {
   ClusterStats sum = StatsOf(1, 3,
                              {{.server = "a", .primaries = 1, .in_sync = 1, .is_self = true},
                               {.server = "c", .in_sync = 1}});
-  sum.Add(StatsOf(0, 2,
-                  {{.server = "a", .in_sync = 1, .is_self = true},
-                   {.server = "b", .primaries = 1, .in_sync = 1, .is_linked = true}}));
+  ClusterStats other = StatsOf(0, 2,
+                               {{.server = "a", .in_sync = 1, .is_self = true},
+                                {.server = "b", .primaries = 1, .in_sync = 1, .is_linked = true}});
+  other.moves = {{1, "a", "d"}};
+  sum.Add(other);
+  ASSERT_EQ(sum.moves.size(), 1u);
+  EXPECT_EQ(sum.moves[0].to, "d");
   EXPECT_EQ(sum.shards, 2u);
   EXPECT_EQ(sum.primaries, 1u);
   EXPECT_EQ(sum.in_sync, 2u) << "the least";

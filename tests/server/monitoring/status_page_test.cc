@@ -60,6 +60,9 @@ StatusInput InputOfAMember() {
   cluster.in_sync = 2;
   cluster.replicas = 3;
   cluster.right_left = absl::Milliseconds(2500);
+  cluster.slots = 8;
+  cluster.slots_used = 5;
+  cluster.moves = {{3, "a", "b"}, {4, "c", "a"}};
   cluster.members.resize(3);
   cluster.members[0] = {"a", true, true, true, true, false};
   cluster.members[1] = {"b", false, true, true, false, true};
@@ -182,6 +185,8 @@ TEST(StatusPageTest, AMemberOfAClusterShowsItsPartInIt) {
   EXPECT_EQ(CellsIn(html, "term")[1], "7");
   EXPECT_EQ(CellsIn(html, "in_sync")[1], "2 of 3");
   EXPECT_EQ(CellsIn(html, "right")[1], "2.5 s");
+  EXPECT_EQ(CellsIn(html, "slots")[1], "5 of 8 used");
+  EXPECT_EQ(CellsIn(html, "moves")[1], "shard 3 from a to b, shard 4 from c to a");
   EXPECT_EQ(CellsIn(html, "member_0")[1], "primary, this server");
   EXPECT_EQ(CellsIn(html, "member_1")[0], "Server b");
   EXPECT_EQ(CellsIn(html, "member_1")[1], "in sync, connected");
@@ -204,12 +209,13 @@ TEST(StatusPageTest, EveryTextIsEscaped) {
   input.reading.stats.version = absl::StrCat("version", kScript);
   input.reading.stats.poll_mode = kScript;
   input.reading.stats.cluster->members[1].server = absl::StrCat("member", kScript);
+  input.reading.stats.cluster->moves[0].from = absl::StrCat("mover", kScript);
   input.reading.stats.durability.emplace().mode = kScript;
   const std::string html = StatusPage(input).body;
   EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(html, Not(HasSubstr("alert(\"")));
   const std::string escaped = "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;";
-  for (const char* text : {"name", "cluster", "listen", "health", "version", "member"})
+  for (const char* text : {"name", "cluster", "listen", "health", "version", "member", "mover"})
     EXPECT_THAT(html, HasSubstr(text + escaped));
   EXPECT_THAT(html, HasSubstr(escaped + "{{sections}}</h1>"));
   EXPECT_EQ(CellsIn(html, "listen")[1], absl::StrCat("listen", escaped, "{{average}}"));
