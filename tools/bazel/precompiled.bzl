@@ -11,7 +11,8 @@ def _precompiled_impl(ctx):
     # Compilers find NAME.h.gch beside the header that -include names.
     header = ctx.actions.declare_file(ctx.label.name + ".h")
     toolchain = find_cpp_toolchain(ctx)
-    if not ctx.attr._one_unit[Setting].value or (ctx.attr.is_optimised and toolchain.compiler != "clang"):
+    warns = ctx.attr.is_optimised and toolchain.compiler != "clang" and "-w" not in ctx.fragments.cpp.copts
+    if not ctx.attr._one_unit[Setting].value or warns:
         ctx.actions.write(header, "")
         return [CcInfo(compilation_context = cc_common.create_compilation_context(headers = depset([header])))]
     compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
@@ -71,7 +72,7 @@ precompiled = rule(
     implementation = _precompiled_impl,
     attrs = {
         "lists": attr.label_list(allow_files = [".h"], mandatory = True, doc = "what is to be included"),
-        "is_optimised": attr.bool(doc = "gcc then warns of what it inlines from precompiled headers of libraries: it gets none"),
+        "is_optimised": attr.bool(doc = "gcc then warns of what it inlines from precompiled headers of libraries: it gets none, but with -w"),
         "copts": attr.string_list(doc = "of the targets that include it, beside --copt and --cxxopt"),
         "_one_unit": attr.label(default = "//tools/bazel:one_unit"),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/volume.h"
 
 namespace osprey {
 namespace {
@@ -193,7 +194,7 @@ bool HasRoom(const PlacementView& view) {
 
 TEST(MissingCopiesTest, FillsWhateverThereIsAndNeverMore) {
   SplitMix64 random(1);
-  for (int world = 0; world < 2000; ++world) {
+  for (int world = 0; world < 2000 / kVolumeParts; ++world) {
     PlacementView view = RandomView(random);
     for (int step = 0; step < 60; ++step) JoinSome(view, random);
     EXPECT_FALSE(HasRoom(view)) << "world " << world;
@@ -243,7 +244,7 @@ bool IsUnbalanced(const PlacementView& view) {
 TEST(NextReliefTest, AllCopiesFindRoom) {
   SplitMix64 random(3);
   int reliefs = 0;
-  for (int world = 0; world < 3000; ++world) {
+  for (int world = 0; world < 3000 / kVolumeParts; ++world) {
     PlacementView view = RandomView(random);
     while (view.servers.size() < view.replicas)
       view.servers[absl::StrCat("t", view.servers.size())] = {.slots = 1, .zone = ""};
@@ -281,7 +282,7 @@ TEST(NextReliefTest, AllCopiesFindRoom) {
 
 TEST(NextHandOverTest, EndsInBalance) {
   SplitMix64 random(2);
-  for (int world = 0; world < 2000; ++world) {
+  for (int world = 0; world < 2000 / kVolumeParts; ++world) {
     PlacementView view = RandomView(random);
     for (int step = 0; step < 20; ++step) JoinSome(view, random);
     int hand_overs = 0;
