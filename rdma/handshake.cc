@@ -11,7 +11,7 @@ namespace osprey::rdma {
 static_assert(std::endian::native == std::endian::little,
               "the struct goes out as it lies in memory");
 
-absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version) {
+absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version, uint16_t oldest) {
   ConnectData data;
   // Magic, version and length stand first in every version. The other fields have our layout only
   // if these match.
@@ -23,7 +23,8 @@ absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version) {
   if (data.magic != kHandshakeMagic) {
     return NotOspreyError(absl::StrCat("its connect data begins with 0x", absl::Hex(data.magic)));
   }
-  if (data.version != version) return VersionMismatchError(version, data.version);
+  if (data.version > version || data.version < oldest)
+    return VersionMismatchError(version, data.version);
   if (data.length < sizeof(ConnectData) || data.length > bytes.size()) {
     return NotOspreyError(
         absl::StrCat("its connect data claims ", data.length, " of ", bytes.size(), " bytes"));
@@ -58,6 +59,11 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
   // Every reason of our version is listed above. A version mismatch shows in the version, not here.
   return NotOspreyError(
       absl::StrCat("it rejects connections for the unknown reason ", rejection.reason));
+}
+
+std::optional<uint16_t> EarlierVersion(uint16_t version, const absl::Status& why) {
+  if (version != 0 || ReasonOf(why) != Reason::kVersionMismatch) return std::nullopt;
+  return OldestServed(kProtocolVersion);
 }
 
 }  // namespace osprey::rdma

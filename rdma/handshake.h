@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "absl/status/status.h"
@@ -26,6 +27,11 @@ namespace osprey::rdma {
 
 inline constexpr uint32_t kHandshakeMagic = 0x5250534F;  // "OSPR", little endian
 inline constexpr uint16_t kProtocolVersion = 10;
+// A server of version `newest` serves clients of this version, too: the one of the release before. So servers can be
+// upgraded one after the other, before or after their clients.
+constexpr uint16_t OldestServed(uint16_t newest) { return newest - 1; }
+// Servers answer Opcode::kServers.
+inline constexpr uint16_t kServersSince = 10;
 
 struct ConnectData {
   uint32_t magic = kHandshakeMagic;
@@ -53,14 +59,23 @@ static_assert(offsetof(ConnectData, affinity) == 20);
 // answered at once.
 inline constexpr uint16_t kReceiveCreditsMin = 2;
 
-// Parses the connect data of a peer. This side has `version` (tests use others). Errors, of
+// Parses the connect data of a peer. This side speaks `version` and those from `oldest` on. Errors, of
 // rdma/errors.h: not an Osprey peer (too short, no magic, an impossible value), and the version
 // mismatch. In a rejection, credits and frame length are not checked.
-absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version = kProtocolVersion);
+absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version, uint16_t oldest);
+// Of this version alone: the answer to a request.
+inline absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes,
+                                                    uint16_t version = kProtocolVersion) {
+  return ParseConnectData(bytes, version, version);
+}
 
 // The status of a connection that the peer at `uri` rejected with `rejection`. REQUIRES:
 // `rejection.reason` is not kNone.
 absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri);
+
+// After an attempt to connect that offered `version` (0: the newest) and ended with `why`: the version to offer at once
+// to the same server, which is of the release before. Nothing: there is none.
+std::optional<uint16_t> EarlierVersion(uint16_t version, const absl::Status& why);
 
 }  // namespace osprey::rdma
 

@@ -201,6 +201,7 @@ struct ConnectionLimits {
   uint16_t read_depth = 0;      // READs that the device may have on the wire at once, as granted by
                                 // both sides
   uint32_t read_bytes_max = 0;  // the longest single READ
+  uint16_t version = 0;         // of the protocol, which both sides speak
 };
 
 // Peers' exposed memory that this process maps. Of a Transport, and for its thread.
@@ -235,9 +236,11 @@ class Transport {
   virtual absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) = 0;
 
   // Starts to connect. The outcome is kConnected or kDisconnected. `affinity` travels with the
-  // request; by it the peer chooses the Transport for the connection. Errors at once:
-  // INVALID_ARGUMENT for a malformed address.
-  virtual absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) = 0;
+  // request; by it the peer chooses the Transport for the connection. `version`: of the protocol; 0:
+  // the newest. A server that speaks neither it nor a later one rejects it, and names its own.
+  // Errors at once: INVALID_ARGUMENT for a malformed address.
+  virtual absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0,
+                                               uint16_t version = 0) = 0;
 
   virtual absl::Status Accept(ConnectionId id) = 0;
   virtual void Reject(ConnectionId id, RejectReason reason) = 0;

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "client/read/reads_in_flight.h"
 #include "index/layout/serving_record.h"
 #include "rdma/errors.h"
+#include "rdma/handshake.h"
 
 namespace osprey::client {
 
@@ -84,7 +86,7 @@ void ServerConnection::Connect(absl::Time now) {
     return AttemptEnded(now);
   }
   absl::StatusOr<rdma::ConnectionId> id =
-      transport_.Connect(uri(), static_cast<uint32_t>(session_.id()));
+      transport_.Connect(uri(), static_cast<uint32_t>(session_.id()), version_);
   if (!id.ok()) {
     addresses_.Note(id.status());
     return AttemptEnded(now);
@@ -97,6 +99,7 @@ void ServerConnection::Connect(absl::Time now) {
 
 // The next address follows at once, or after a pause if all were tried.
 void ServerConnection::AttemptEnded(absl::Time now) {
+  version_ = 0;
   TakeLearned();
   if (addresses_.EndAttempt()) {
     state_ = State::kIdle;
@@ -107,6 +110,13 @@ void ServerConnection::AttemptEnded(absl::Time now) {
 }
 
 ServerConnection::Change ServerConnection::Disconnected(const Event& event, absl::Time now) {
+  const std::optional<uint16_t> earlier = rdma::EarlierVersion(version_, event.status);
+  if (earlier.has_value() && state_ == State::kConnecting && !closing_) {
+    id_ = rdma::ConnectionId::kNone;
+    version_ = *earlier;
+    state_ = State::kIdle;
+    return Change::kLost;
+  }
   if (state_ != State::kDraining) {
     addresses_.Note(event.status.ok() ? rdma::PeerGoneError("the server closed the connection")
                                       : event.status);

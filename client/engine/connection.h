@@ -157,6 +157,7 @@ class ServerConnection {
   const Session& session_;
   const ConnectionOptions options_;
   ServerAddresses addresses_;
+  uint16_t version_ = 0;           // of the protocol, of the present attempt; 0: the newest
   uint64_t learned_revision_ = 0;  // of options_.servers
   Greeting greeting_;
   rdma::Backoff backoff_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
 #include "client/engine/greeting.h"
+#include "rdma/handshake.h"
 
 namespace osprey::client {
 namespace {
@@ -50,7 +51,7 @@ void RequestPipeline::AskServers(absl::Time now) {
   KnownServers* const servers = link_.options.connection.servers.get();
   if (servers == nullptr || !link_.connection->ready() || !link_.connection->terms().in_cluster)
     return;
-  if (!servers->IsDue(now)) return;
+  if (link_.connection->limits().version < rdma::kServersSince || !servers->IsDue(now)) return;
   const uint64_t sequence = Ask(rdma::Opcode::kServers, servers_asked_, now);
   if (sequence == 0) return;
   servers_asked_ = sequence;

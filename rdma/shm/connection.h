@@ -83,9 +83,9 @@ struct ShmPeer {
   // Whether descriptors may lie in the socket, so that its close may block.
   bool takes_descriptors = true;
   std::shared_ptr<const ShmLife> life;  // server only, until Accept
-  std::string uri;     // names the peer: the address connected to, or the client's process
-  std::string source;  // server only: the client's user
-  ConnectData theirs;
+  std::string uri;           // names the peer: the address connected to, or the client's process
+  std::string source;        // server only: the client's user
+  ConnectData theirs;        // its version is that of the connection
   uint32_t exposed_max = 0;  // memories that we may have exposed at a time
 };
 
@@ -207,10 +207,10 @@ struct ShmCommon {
             std::shared_ptr<ShmPeerLedger> peer_ledger)
       : domain(domain_options), options(transport_options), ledger(std::move(peer_ledger)) {}
 
-  // What this side says to a peer that connects.
-  ConnectData Offer() const {
+  // What this side says to a peer that connects, in this version of the protocol; 0: the newest.
+  ConnectData Offer(uint16_t version = 0) const {
     ConnectData data;
-    data.version = domain.protocol_version;
+    data.version = version == 0 ? domain.protocol_version : version;
     data.receive_credits = options.receive_credits;
     data.frame_bytes_max = options.frame_bytes_max;
     data.reads_in_flight_max = options.reads_in_flight_max;

@@ -47,8 +47,9 @@ class ShmTransport final : public Transport, private MappedReads {
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override {
     return setup_.Listen(uri, incarnation);
   }
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override {
-    return setup_.Connect(uri, affinity);
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0,
+                                       uint16_t version = 0) override {
+    return setup_.Connect(uri, affinity, version);
   }
   absl::Status Accept(ConnectionId id) override { return setup_.Accept(id); }
   void Reject(ConnectionId id, RejectReason reason) override { setup_.Reject(id, reason); }

@@ -92,9 +92,10 @@ bool ShmSetup::Watch(ShmConnection* connection) {
   return epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
 }
 
-void ShmSetup::SendRejection(int socket, RejectReason reason) const {
+// In the version of the peer, which else reads no reason in it.
+void ShmSetup::SendRejection(int socket, RejectReason reason, uint16_t version) const {
   ShmPacket packet;
-  packet.connect = common_.Offer();
+  packet.connect = common_.Offer(version);
   packet.connect.reason = static_cast<uint16_t>(reason);
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   (void)SendPacket(socket, packet);  // a client that is gone needs no answer
@@ -179,7 +180,8 @@ void ShmSetup::DropNewcomer(ShmConnection* connection) {
 void ShmSetup::HandleRequest(ShmConnection* connection, const ReceivedPacket& received) {
   std::erase(greeting_, connection->id);
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
-  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
+  const uint16_t newest = common_.domain.protocol_version;
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, newest, OldestServed(newest));
   if (!data.ok() || received.bytes != sizeof(ShmPacket) || data->reason != 0 || !received.taken() ||
       received.fd_count != 0 ||
       received.packet.kind != static_cast<uint32_t>(PacketKind::kConnect)) {
@@ -232,20 +234,22 @@ absl::Status ShmSetup::SendAcceptance(ShmConnection* connection) {
   absl::StatusOr<SealedFile> rings =
       CreateSealed("osprey-rings", shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) {
-    SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
+    SendRejection(connection->socket.get(), RejectReason::kTooManyConnections,
+                  connection->peer.theirs.version);
     return rings.status();
   }
   if (!connection->peer.takes_descriptors)
     connection->peer.takes_descriptors = SetTakesDescriptors(connection->socket.get(), true);
   ShmPacket packet;
-  packet.connect = common_.Offer();
+  packet.connect = common_.Offer(connection->peer.theirs.version);
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   packet.key = common_.domain.peer_memories_max;
   packet.incarnation = connection->peer.life->incarnation;
   const int fds[] = {rings->fd.get(), connection->peer.life->page.get()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
     if (error == ETOOMANYREFS) {
-      SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
+      SendRejection(connection->socket.get(), RejectReason::kTooManyConnections,
+                    connection->peer.theirs.version);
       return absl::ResourceExhaustedError(
           "this server's user has too many descriptors in flight, which their receivers have not "
           "received; raise RLIMIT_NOFILE, or end those processes");
@@ -262,13 +266,14 @@ absl::Status ShmSetup::SendAcceptance(ShmConnection* connection) {
 void ShmSetup::Reject(ConnectionId id, RejectReason reason) {
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
-  SendRejection(connection->socket.get(), reason);
+  SendRejection(connection->socket.get(), reason, connection->peer.theirs.version);
   ending_.End(connection, absl::OkStatus());
 }
 
 // --- The client's side.
 
-absl::StatusOr<ConnectionId> ShmSetup::Connect(absl::string_view uri, uint32_t affinity) {
+absl::StatusOr<ConnectionId> ShmSetup::Connect(absl::string_view uri, uint32_t affinity,
+                                               uint16_t version) {
   const absl::StatusOr<std::string> named = PathIn(uri);
   if (!named.ok()) return named.status();
   if (absl::Status status = SocketAddress(*named).status(); !status.ok()) return status;
@@ -277,6 +282,7 @@ absl::StatusOr<ConnectionId> ShmSetup::Connect(absl::string_view uri, uint32_t a
     return absl::ResourceExhaustedError("this transport has 65536 connections already");
   ++common_.connecting;
   connection->peer.uri = std::string(uri);
+  connection->peer.theirs.version = common_.Offer(version).version;
   if (absl::Status status = StartConnect(connection, *named, affinity); !status.ok()) {
     ending_.End(connection, std::move(status));
   }
@@ -296,7 +302,7 @@ absl::Status ShmSetup::StartConnect(ShmConnection* connection, const std::string
     if (absl::Status status = CheckServerUser(path, server, geteuid()); !status.ok()) return status;
   }
   ShmPacket packet;
-  packet.connect = common_.Offer();
+  packet.connect = common_.Offer(connection->peer.theirs.version);
   packet.connect.affinity = affinity;
   packet.key = common_.domain.peer_memories_max;
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
@@ -309,7 +315,7 @@ absl::Status ShmSetup::StartConnect(ShmConnection* connection, const std::string
 
 void ShmSetup::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
-  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, connection->peer.theirs.version);
   if (!data.ok()) return ending_.End(connection, data.status());
   if (data->reason != 0)
     return ending_.End(connection, RejectionError(*data, connection->peer.uri));
@@ -400,6 +406,7 @@ void ShmSetup::SetRings(ShmConnection* connection, Mapping rings, bool server) {
   connection->limits.reads_in_flight_max = common_.options.reads_in_flight_max;
   connection->limits.read_depth = common_.options.reads_in_flight_max;
   connection->limits.read_bytes_max = std::numeric_limits<uint32_t>::max();
+  connection->limits.version = connection->peer.theirs.version;
   if (connection->state == State::kConnecting) --common_.connecting;
   connection->state = State::kConnected;
   common_.receiving.Add(connection);

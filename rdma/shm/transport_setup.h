@@ -51,7 +51,7 @@ class ShmSetup {
 
   // As of Transport.
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation);
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity);
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity, uint16_t version);
   absl::Status Accept(ConnectionId id);
   void Reject(ConnectionId id, RejectReason reason);
 
@@ -75,7 +75,7 @@ class ShmSetup {
 
   // Adds the socket to the epoll set.
   bool Watch(ShmConnection* connection);
-  void SendRejection(int socket, RejectReason reason) const;
+  void SendRejection(int socket, RejectReason reason, uint16_t version = 0) const;
   void QueueRequest(const ShmConnection& connection);
   absl::Status StartConnect(ShmConnection* connection, const std::string& path, uint32_t affinity);
   absl::Status SendAcceptance(ShmConnection* connection);

@@ -88,8 +88,9 @@ struct VerbsConnection {
   SocketAddress target;   // Connect: the address behind it
   std::string source;     // kRequested: the peer's host
   uint32_t affinity = 0;  // Connect: to send with the request
-  ConnectData peer_data;  // kRequested: the request's data
-  ReadDepth depth;        // kConnecting: the requested depth; kRequested and later: the agreed one
+  // kRequested: the request's data. Its version is that of the connection.
+  ConnectData peer_data;
+  ReadDepth depth;  // kConnecting: the requested depth; kRequested and later: the agreed one
   bool ended_by_us = false;  // Disconnect was called
   bool given_up = false;     // kBuilding: ends as soon as it is built
   absl::Status end_status;   // of kDisconnected

@@ -100,7 +100,8 @@ absl::StatusOr<std::string> ConnectionSetup::Listen(absl::string_view uri) {
   return ReachableUri(listeners_.back().get());
 }
 
-absl::StatusOr<ConnectionId> ConnectionSetup::Connect(absl::string_view uri, uint32_t affinity) {
+absl::StatusOr<ConnectionId> ConnectionSetup::Connect(absl::string_view uri, uint32_t affinity,
+                                                      uint16_t version) {
   const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/false);
@@ -124,6 +125,7 @@ absl::StatusOr<ConnectionId> ConnectionSetup::Connect(absl::string_view uri, uin
   connection->peer = address->ToString();
   connection->target = *resolved;
   connection->affinity = affinity;
+  connection->peer_data.version = version == 0 ? state_.shared.protocol_version : version;
   state_.connecting++;  // in its first state
   if (absl::Status status = StartConnecting(*connection); !status.ok())
     ending_.Break(*connection, status);
@@ -147,9 +149,10 @@ absl::Status ConnectionSetup::StartConnecting(VerbsConnection& connection) {
   return absl::OkStatus();
 }
 
-ConnectData ConnectionSetup::OurData(RejectReason reason) const {
+// In the version of the peer, which else reads nothing in it.
+ConnectData ConnectionSetup::OurData(uint16_t version, RejectReason reason) const {
   ConnectData data;
-  data.version = state_.shared.protocol_version;
+  data.version = version;
   data.reason = static_cast<uint16_t>(reason);
   data.receive_credits = state_.options.receive_credits;
   data.frame_bytes_max = state_.options.frame_bytes_max;
@@ -183,7 +186,7 @@ absl::Status ConnectionSetup::SendConnectRequest(VerbsConnection& connection) {
   if (absl::Status status = connection.link->Make(connection.cm_id.get()); !status.ok())
     return status;
   connection.depth = WantedReadDepth(connection.link->device());
-  ConnectData data = OurData();
+  ConnectData data = OurData(connection.peer_data.version);
   data.affinity = connection.affinity;
   rdma_conn_param parameters =
       ConnectParameters(&data, sizeof(data), connection.depth, connection.link->queue_pair());
@@ -194,9 +197,9 @@ absl::Status ConnectionSetup::SendConnectRequest(VerbsConnection& connection) {
 
 absl::Status ConnectionSetup::FinishConnecting(VerbsConnection& connection, const CmEvent& event) {
   const absl::StatusOr<ConnectData> peer =
-      ParseConnectData(event.data(), state_.shared.protocol_version);
+      ParseConnectData(event.data(), connection.peer_data.version);
   if (!peer.ok()) {
-    const ConnectData data = OurData();
+    const ConnectData data = OurData(connection.peer_data.version);
     (void)rdma_reject(connection.cm_id.get(), &data, sizeof(data));
     return peer.status();
   }
@@ -214,11 +217,12 @@ absl::Status ConnectionSetup::FinishConnecting(VerbsConnection& connection, cons
 
 void ConnectionSetup::OnConnectRequest(const CmEvent& event) {
   CmId id(event.id);
+  const uint16_t newest = state_.shared.protocol_version;
   const absl::StatusOr<ConnectData> peer =
-      ParseConnectData(event.data(), state_.shared.protocol_version);
+      ParseConnectData(event.data(), newest, OldestServed(newest));
   // Rejected before anything is made for it. A peer of another version reads our version in our
   // data.
-  if (!peer.ok()) return Refuse(std::move(id), RejectReason::kVersionMismatch);
+  if (!peer.ok()) return Refuse(std::move(id), newest, RejectReason::kVersionMismatch);
   std::string name = UriOf(rdma_get_peer_addr(id.get()));
   std::string host = HostOf(rdma_get_peer_addr(id.get()));
   (void)AddRequested({std::move(id),
@@ -228,8 +232,8 @@ void ConnectionSetup::OnConnectRequest(const CmEvent& event) {
                       {event.initiator_depth, event.responder_resources}});
 }
 
-void ConnectionSetup::Refuse(CmId id, RejectReason reason) {
-  const ConnectData data = OurData(reason);
+void ConnectionSetup::Refuse(CmId id, uint16_t version, RejectReason reason) {
+  const ConnectData data = OurData(version, reason);
   (void)rdma_reject(id.get(), &data, sizeof(data));
   // It was never accepted, so the kernel repeats no message on its behalf. Without room it can be
   // destroyed here, quickly. All its fetched events have been acknowledged.
@@ -240,7 +244,7 @@ ConnectionId ConnectionSetup::AddRequested(VerbsMigrated asking) {
   VerbsConnection* const connection =
       state_.reaper->has_room() ? state_.connections.Add() : nullptr;
   if (connection == nullptr) {
-    Refuse(std::move(asking.cm_id), RejectReason::kTooManyConnections);
+    Refuse(std::move(asking.cm_id), asking.peer_data.version, RejectReason::kTooManyConnections);
     return ConnectionId::kNone;
   }
   asking.cm_id->context = ContextOf(connection->id);
@@ -315,7 +319,7 @@ void ConnectionSetup::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link>
 }
 
 absl::Status ConnectionSetup::StartAccepting(VerbsConnection& connection) {
-  const ConnectData data = OurData();
+  const ConnectData data = OurData(connection.peer_data.version);
   rdma_conn_param parameters =
       ConnectParameters(&data, sizeof(data), connection.depth, connection.link->queue_pair());
   if (rdma_accept(connection.cm_id.get(), &parameters) != 0)
@@ -327,7 +331,7 @@ absl::Status ConnectionSetup::StartAccepting(VerbsConnection& connection) {
 void ConnectionSetup::Reject(ConnectionId id, RejectReason reason) {
   VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
-  const ConnectData data = OurData(reason);
+  const ConnectData data = OurData(connection->peer_data.version, reason);
   (void)rdma_reject(connection->cm_id.get(), &data, sizeof(data));
   ending_.Break(*connection, absl::OkStatus());
 }

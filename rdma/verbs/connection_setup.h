@@ -40,7 +40,7 @@ class ConnectionSetup {
 
   // As in Transport.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity);
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity, uint16_t version);
   absl::Status Accept(ConnectionId id);
   void Reject(ConnectionId id, RejectReason reason);
 
@@ -57,7 +57,7 @@ class ConnectionSetup {
   void BecomeConnected(VerbsConnection& connection);
 
  private:
-  ConnectData OurData(RejectReason reason = RejectReason::kNone) const;
+  ConnectData OurData(uint16_t version, RejectReason reason = RejectReason::kNone) const;
   absl::StatusOr<std::unique_ptr<Link>> NewLink(VerbsConnection& connection,
                                                 uint16_t send_credits_max,
                                                 uint32_t frame_bytes_max);
@@ -67,7 +67,7 @@ class ConnectionSetup {
   absl::Status StartAccepting(VerbsConnection& connection);
   // Refuses an id that requests a connection, for which nothing has been made. As AddRequested,
   // this may destroy the id.
-  void Refuse(CmId id, RejectReason reason);
+  void Refuse(CmId id, uint16_t version, RejectReason reason);
 
   VerbsTransportState& state_;
   EventOutput& events_;

@@ -89,6 +89,7 @@ absl::Status Link::Start(rdma_cm_id* id, const ConnectData& peer, const ReadDept
   limits_.frame_bytes_max = std::min(options_.frame_bytes_max, peer.frame_bytes_max);
   limits_.send_credits_max = std::min(options_.send_credits_max, peer.receive_credits);
   limits_.read_depth = depth.initiator;
+  limits_.version = peer.version;
   // A peer that grants no depth serves no READs at all.
   limits_.reads_in_flight_max = depth.initiator == 0 ? 0 : options_.reads_in_flight_max;
   if (absl::Status status = AllocateSends(); !status.ok()) return status;

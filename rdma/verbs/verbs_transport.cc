@@ -144,8 +144,9 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   return setup_.Listen(uri);
 }
 
-absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint32_t affinity) {
-  return setup_.Connect(uri, affinity);
+absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint32_t affinity,
+                                                     uint16_t version) {
+  return setup_.Connect(uri, affinity, version);
 }
 
 absl::Status VerbsTransport::Accept(ConnectionId id) { return setup_.Accept(id); }

@@ -52,8 +52,9 @@ class UncountedTransport : public rdma::Transport {
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override {
     return inner_->Listen(uri, incarnation);
   }
-  absl::StatusOr<rdma::ConnectionId> Connect(absl::string_view uri, uint32_t affinity) override {
-    return inner_->Connect(uri, affinity);
+  absl::StatusOr<rdma::ConnectionId> Connect(absl::string_view uri, uint32_t affinity,
+                                             uint16_t version) override {
+    return inner_->Connect(uri, affinity, version);
   }
   absl::Status Accept(rdma::ConnectionId id) override { return inner_->Accept(id); }
   void Reject(rdma::ConnectionId id, rdma::RejectReason reason) override {

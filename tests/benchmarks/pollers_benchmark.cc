@@ -135,7 +135,7 @@ class ReplayTransport : public rdma::Transport {
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t) override {
     return std::string(uri);
   }
-  absl::StatusOr<ConnectionId> Connect(absl::string_view, uint32_t) override {
+  absl::StatusOr<ConnectionId> Connect(absl::string_view, uint32_t, uint16_t) override {
     return absl::UnimplementedError("");
   }
   absl::Status Accept(ConnectionId) override { return absl::OkStatus(); }

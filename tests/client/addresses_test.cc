@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rdma/errors.h"
+#include "rdma/handshake.h"
 #include "tests/client/client_engine_fixture.h"
 
 namespace osprey {
@@ -316,6 +317,34 @@ TEST_F(KnownServersOfClientTest, AServerThatNamesNoAddressesIsLeft) {
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));
   EXPECT_THAT(TextOf(engine_->connection().last_error()), HasSubstr("http://a"));
   EXPECT_EQ(known_servers_->revision(), 0u);
+}
+
+// … since it has no such question.
+TEST_F(KnownServersOfClientTest, AServerOfTheVersionBeforeIsReachedAndNotAsked) {
+  network_.SetVersion(kA, rdma::kProtocolVersion - 1);
+  server_ = MemberAt(kA, 1);
+  StartEngine();
+  const absl::Time begin = now_;
+  BecomeReady();
+  EXPECT_LT(now_ - begin, absl::Milliseconds(5)) << "without a pause";
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+  for (int i = 0; i < 2000; ++i) Step(absl::Milliseconds(10));
+  EXPECT_EQ(server_->servers_asked, 0);
+  // It is upgraded.
+  KillServer();
+  network_.SetVersion(kA, rdma::kProtocolVersion);
+  server_ = MemberAt(kA, 2);
+  BecomeReady();
+  ASSERT_TRUE(RunUntil([&] { return server_->servers_asked > 0; }));
+}
+
+TEST_F(ClientAddressesTest, OfAnEarlierVersionTheErrorSaysSo) {
+  uris_ = kA;
+  network_.SetVersion(kA, rdma::kProtocolVersion - 2);
+  server_ = ServerAt(kA, 1);
+  StartEngine();
+  ASSERT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kVersionMismatch);
 }
 
 TEST_F(KnownServersOfClientTest, AServerOutsideOfClustersIsNotAsked) {

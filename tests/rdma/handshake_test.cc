@@ -13,7 +13,7 @@ namespace {
 // The fixed wire format of a handshake: both ends may be of different builds.
 constexpr std::array<unsigned char, 24> kGolden = {
     'O',  'S',  'P', 'R',  // magic
-    9,    0,               // version
+    10,   0,               // version
     24,   0,               // length
     0,    0,               // reason
     32,   0,               // receive credits
@@ -78,11 +78,24 @@ TEST(HandshakeTest, ForeignProtocolDiffersFromAnotherVersion) {
   later.length = 8;  // with another version, no byte after the version is read
   const absl::Status status = ParseConnectData(BytesOf(later)).status();
   EXPECT_EQ(ReasonOf(status), Reason::kVersionMismatch);
-  EXPECT_NE(status.message().find("version 9 and its peer version 10"), absl::string_view::npos)
+  EXPECT_NE(status.message().find("version 10 and its peer version 11"), absl::string_view::npos)
       << status;
   EXPECT_TRUE(ParseConnectData(BytesOf(Offer()), kProtocolVersion).ok());
   EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(Offer()), kProtocolVersion + 1).status()),
             Reason::kVersionMismatch);
+}
+
+TEST(HandshakeTest, TheVersionBeforeIsServedAndNoneBeforeThat) {
+  ConnectData data = Offer();
+  const auto parsed = [&](uint16_t version) {
+    data.version = version;
+    return ParseConnectData(BytesOf(data), kProtocolVersion, OldestServed(kProtocolVersion));
+  };
+  EXPECT_TRUE(parsed(kProtocolVersion).ok());
+  ASSERT_TRUE(parsed(kProtocolVersion - 1).ok());
+  EXPECT_EQ(parsed(kProtocolVersion - 1)->version, kProtocolVersion - 1);
+  EXPECT_EQ(ReasonOf(parsed(kProtocolVersion - 2).status()), Reason::kVersionMismatch);
+  EXPECT_EQ(ReasonOf(parsed(kProtocolVersion + 1).status()), Reason::kVersionMismatch);
 }
 
 TEST(HandshakeTest, ValuesThatCannotBeAreRefused) {

@@ -96,7 +96,7 @@ TEST(ProtocolTest, EachBadFieldOfTheHeaderIsNamed) {
   ExpectRefused("", "length");
   ExpectRefused(ping.substr(0, sizeof(FrameHeader) - 1), "length");
   ExpectRefused(WithByte(ping, 0, 0), "magic");
-  for (uint8_t opcode : {0, 7, 15, 26, 31, 35, 63, 65, 255}) {
+  for (uint8_t opcode : {0, 7, 15, 27, 31, 35, 63, 65, 255}) {
     ExpectRefused(WithByte(ping, 2, opcode), "opcode");
   }
   ExpectRefused(WithByte(ping, 3, 1), "flags");

@@ -253,6 +253,36 @@ TEST_P(TransportContract, AnotherProtocolVersionIsRefusedAndNamed) {
   Join(server, client, uri);
 }
 
+TEST_P(TransportContract, AClientOfTheVersionBeforeIsServed) {
+  Side server(*fixture_), old(*fixture_, {}, kProtocolVersion - 1);
+  const std::string uri = Listen(server);
+  const Ids ids = Join(server, old, uri);
+  EXPECT_EQ(server.transport().limits(ids.server).version, kProtocolVersion - 1);
+  EXPECT_EQ(old.transport().limits(ids.client).version, kProtocolVersion - 1);
+  // It reads why it is rejected.
+  const Ids rejected = Request(server, old, uri);
+  server.transport().Reject(rejected.server, RejectReason::kNotServing);
+  ASSERT_TRUE(Until({&server, &old},
+                    [&] { return old.Find(Kind::kDisconnected, rejected.client) != nullptr; }));
+  EXPECT_EQ(ReasonOf(old.Find(Kind::kDisconnected, rejected.client)->status), Reason::kNotServing);
+}
+
+TEST_P(TransportContract, AServerOfTheVersionBeforeIsReachedInItsVersion) {
+  Side old(*fixture_, {}, kProtocolVersion - 1), client(*fixture_);
+  const std::string uri = Listen(old);
+  const ConnectionId newest = client.transport().Connect(uri).value();
+  ASSERT_TRUE(
+      Until({&old, &client}, [&] { return client.Find(Kind::kDisconnected, newest) != nullptr; }));
+  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, newest)->status), Reason::kVersionMismatch);
+  const ConnectionId before =
+      client.transport().Connect(uri, /*affinity=*/0, kProtocolVersion - 1).value();
+  ASSERT_TRUE(Until({&old, &client}, [&] { return old.Find(Kind::kConnectRequest) != nullptr; }));
+  ASSERT_TRUE(old.transport().Accept(old.Find(Kind::kConnectRequest)->id).ok());
+  ASSERT_TRUE(
+      Until({&old, &client}, [&] { return client.Find(Kind::kConnected, before) != nullptr; }));
+  EXPECT_EQ(client.transport().limits(before).version, kProtocolVersion - 1);
+}
+
 TEST_P(TransportContract, DisconnectByEitherEndEndsBothOnce) {
   for (const bool by_client : {true, false}) {
     Side server(*fixture_), client(*fixture_);

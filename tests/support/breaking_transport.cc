@@ -52,8 +52,9 @@ class BreakingTransport : public rdma::Transport {
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override {
     return inner_->Listen(uri, incarnation);
   }
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override {
-    return inner_->Connect(uri, affinity);
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0,
+                                       uint16_t version = 0) override {
+    return inner_->Connect(uri, affinity, version);
   }
   absl::Status Accept(ConnectionId id) override { return inner_->Accept(id); }
   void Reject(ConnectionId id, rdma::RejectReason reason) override { inner_->Reject(id, reason); }

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
+#include "rdma/handshake.h"
 #include "tests/support/fake_transport_internal.h"
 
 namespace osprey::fake {
@@ -76,7 +77,8 @@ absl::StatusOr<std::string> FakeTransport::Listen(absl::string_view uri, uint64_
   return address;
 }
 
-absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri, uint32_t affinity) {
+absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri, uint32_t affinity,
+                                                    uint16_t version) {
   if (uri.empty()) return absl::InvalidArgumentError("an empty address");
   End& end = network_->NewEnd(this);
   end.announced = true;
@@ -86,7 +88,16 @@ absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri, uint3
     network_->Close(end, rdma::NoListenerError(uri), true);
     return end.id;
   }
+  const auto known = network_->versions_.find(end.uri);
+  const uint16_t newest =
+      known == network_->versions_.end() ? rdma::kProtocolVersion : known->second;
+  end.version = version == 0 ? rdma::kProtocolVersion : version;
+  if (end.version > newest || end.version < rdma::OldestServed(newest)) {
+    network_->Close(end, rdma::VersionMismatchError(end.version, newest), true);
+    return end.id;
+  }
   End& other = network_->NewEnd(listener->second);
+  other.version = end.version;
   other.state = End::State::kRequested;
   other.uri = end.uri;
   other.peer = end.id;
@@ -459,6 +470,7 @@ rdma::ConnectionLimits FakeTransport::limits(ConnectionId id) const {
   limits.reads_in_flight_max = options_.reads_in_flight_max;
   limits.read_depth = network_->options_.read_depth;
   limits.read_bytes_max = network_->options_.read_bytes_max;
+  limits.version = end->version;
   return limits;
 }
 

@@ -113,6 +113,8 @@ class Network {
   // From now on the READs of this end, which was cut, are executed in `memory`. This models a later
   // incarnation of the peer with the same queue pair number, packet sequence and rkey.
   void Haunt(rdma::ConnectionId id, const rdma::Memory& memory);
+  // The server at `uri` speaks this version of the protocol, and serves the one before.
+  void SetVersion(const std::string& uri, uint16_t version) { versions_[uri] = version; }
   // Every transport of this domain reports kDeviceLost.
   void LoseDevice(absl::string_view domain_name);
   // Connection requests from this domain bring `status`: the source holds too many descriptors.
@@ -157,6 +159,7 @@ class Network {
   std::map<rdma::ConnectionId, std::unique_ptr<End>> ends_;
   std::map<uint32_t, FakeMemory*> memories_;             // by key
   std::map<std::string, FakeTransport*> listeners_;      // by URI
+  std::map<std::string, uint16_t> versions_;             // likewise; of others: kProtocolVersion
   std::map<std::string, absl::Status> failed_requests_;  // by domain name
   std::vector<FakeTransport*> transports_;
 };

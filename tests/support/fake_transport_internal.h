@@ -83,6 +83,7 @@ struct End {
   std::string uri;
   std::string peer_name;
   uint32_t affinity = 0;
+  uint16_t version = 0;
   std::deque<std::string> inbox;  // frames
   bool connected_due = false;     // kConnected is still to be reported
   absl::Status close_status;
@@ -128,7 +129,8 @@ class FakeTransport final : public rdma::Transport, private rdma::MappedReads {
   ~FakeTransport() override;
 
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0,
+                                       uint16_t version = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
   absl::Status Migrate(ConnectionId id, rdma::Transport& other) override;

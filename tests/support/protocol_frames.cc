@@ -361,6 +361,7 @@ absl::Status ParseFrame(FrameBytes frame) {
     case Opcode::kDisconnectNotice:
     case Opcode::kPing:
     case Opcode::kStats:
+    case Opcode::kServers:
       return ParseEmpty(frame);
   }
   ADD_FAILURE() << "ParseHeader let opcode " << int{header->opcode} << " through";
@@ -412,6 +413,8 @@ std::vector<Named> EveryMessage() {
        "4f56 13 00 18000000 8877665544332211 0807060504030201"},
       {"Stats", EmptyFrame(Opcode::kStats, kSequence),
        "4f56 14 00 18000000 8877665544332211 0807060504030201"},
+      {"Servers", EmptyFrame(Opcode::kServers, kSequence),
+       "4f56 1a 00 18000000 8877665544332211 0807060504030201"},
       {"DisconnectNotice", EmptyFrame(Opcode::kDisconnectNotice, 0),
        "4f56 05 00 18000000 8877665544332211 0000000000000000"},
       {"Reply", ReplyFrame(AnyReply(), "value"),

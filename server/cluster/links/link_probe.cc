@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "rdma/errors.h"
+#include "rdma/handshake.h"
 #include "rdma/open_domain.h"
 #include "server/cluster/links/link_frames.h"
 
@@ -58,6 +59,31 @@ std::optional<absl::Status> Take(const Event& event, const LinkTarget& target,
   return std::nullopt;
 }
 
+absl::Status ProbeInVersion(const LinkTarget& target, uint16_t version, absl::Time end) {
+  rdma::DomainOptions options;
+  options.shm_any_server_user = true;  // it is sent no secret
+  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(target.uri, options);
+  if (!domain.ok()) return domain.status();
+  absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
+      (*domain)->NewTransport(rdma::TransportOptions());
+  if (!transport.ok()) return transport.status();
+  const absl::StatusOr<rdma::ConnectionId> id =
+      (*transport)->Connect(target.uri, /*affinity=*/0, version);
+  if (!id.ok()) return id.status();
+  Event events[kEvents];
+  while (absl::Now() < end) {
+    const size_t count = (*transport)->Poll(absl::MakeSpan(events));
+    for (size_t i = 0; i < count; ++i) {
+      if (const std::optional<absl::Status> outcome = Take(events[i], target, **transport))
+        return *outcome;
+    }
+    if (count > 0 || !(*transport)->Arm()) continue;
+    pollfd ready = {(*transport)->fd(), POLLIN, 0};
+    (void)poll(&ready, 1, kPollMs);
+  }
+  return rdma::TimeoutError("connecting", target.uri);
+}
+
 }  // namespace
 
 absl::Status JudgeLinkAnswer(rdma::Bytes frame) {
@@ -97,27 +123,11 @@ absl::Status JudgeLinkAnswer(rdma::Bytes frame) {
 }
 
 absl::Status ProbeLink(const LinkTarget& target, absl::Duration timeout) {
-  rdma::DomainOptions options;
-  options.shm_any_server_user = true;  // it is sent no secret
-  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(target.uri, options);
-  if (!domain.ok()) return domain.status();
-  absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
-      (*domain)->NewTransport(rdma::TransportOptions());
-  if (!transport.ok()) return transport.status();
-  const absl::StatusOr<rdma::ConnectionId> id = (*transport)->Connect(target.uri);
-  if (!id.ok()) return id.status();
-  Event events[kEvents];
-  for (const absl::Time end = absl::Now() + timeout; absl::Now() < end;) {
-    const size_t count = (*transport)->Poll(absl::MakeSpan(events));
-    for (size_t i = 0; i < count; ++i) {
-      if (const std::optional<absl::Status> outcome = Take(events[i], target, **transport))
-        return *outcome;
-    }
-    if (count > 0 || !(*transport)->Arm()) continue;
-    pollfd ready = {(*transport)->fd(), POLLIN, 0};
-    (void)poll(&ready, 1, kPollMs);
-  }
-  return rdma::TimeoutError("connecting", target.uri);
+  const absl::Time end = absl::Now() + timeout;
+  absl::Status outcome = ProbeInVersion(target, /*version=*/0, end);
+  if (const std::optional<uint16_t> earlier = rdma::EarlierVersion(/*version=*/0, outcome))
+    outcome = ProbeInVersion(target, *earlier, end);
+  return outcome;
 }
 
 }  // namespace osprey

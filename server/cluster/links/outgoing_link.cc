@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
+#include "rdma/handshake.h"
 
 namespace osprey {
 namespace {
@@ -58,7 +59,8 @@ void OutgoingLink::Connect(absl::Time now) {
     });
     if (port == ports_.end()) continue;
     uri_ = uri;
-    const absl::StatusOr<rdma::ConnectionId> id = port->transport->Connect(uri);
+    const absl::StatusOr<rdma::ConnectionId> id =
+        port->transport->Connect(uri, /*affinity=*/0, version_);
     if (!id.ok()) return Fail(id.status(), now);
     transport_ = port->transport.get();
     id_ = *id;
@@ -82,6 +84,12 @@ void OutgoingLink::Take(const rdma::Event& event, absl::Time now) {
     }
     case rdma::Event::Kind::kDisconnected:
       id_ = rdma::ConnectionId::kNone;
+      if (const std::optional<uint16_t> earlier = rdma::EarlierVersion(version_, event.status);
+          earlier.has_value() && state_ == State::kConnecting) {
+        version_ = *earlier;
+        --attempts_;
+        return Connect(now);
+      }
       return Fail(event.status.ok() ? rdma::PeerGoneError("the server closed the connection")
                                     : event.status,
                   now);
@@ -233,6 +241,7 @@ void OutgoingLink::Fail(const absl::Status& status, absl::Time now) {
                    state_ == State::kOpen ? " has ended: " : ": ", status.message()),
       now);
   Leave(status);
+  version_ = 0;
   timer_ = backoff_.Pause(now);
 }
 

@@ -96,6 +96,7 @@ class OutgoingLink {
   State state_ = State::kPaused;
   absl::Time timer_ = absl::InfinitePast();  // end of the pause, or of the attempt
   size_t attempts_ = 0;                      // which address is next
+  uint16_t version_ = 0;                     // Transport::Connect
   std::string uri_;                          // of this attempt
   rdma::Transport* transport_ = nullptr;     // of this attempt
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include "rdma/handshake.h"
 #include "tests/fuzz/support/frame_bytes.h"
 #include "tests/support/parse_request.h"
 
@@ -51,6 +52,7 @@ rdma::ConnectionLimits AnyLimits(fuzz::Input& input) {
   limits.reads_in_flight_max = kReads[input.Choice(4)];
   limits.read_depth = 16;
   limits.send_credits_max = kCredits[input.Choice(4)];
+  limits.version = rdma::kProtocolVersion;
   return limits;
 }
 

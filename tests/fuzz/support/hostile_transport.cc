@@ -147,7 +147,7 @@ absl::Status HostileTransport::Migrate(ConnectionId, rdma::Transport&) {
   return absl::UnimplementedError("a client's");
 }
 
-absl::StatusOr<ConnectionId> HostileTransport::Connect(absl::string_view, uint32_t) {
+absl::StatusOr<ConnectionId> HostileTransport::Connect(absl::string_view, uint32_t, uint16_t) {
   OSPREY_MUST(state_ == State::kNone, "two connections at once");
   state_ = State::kConnecting;
   id_ = static_cast<ConnectionId>(++last_id_);

@@ -61,7 +61,8 @@ class HostileTransport : public rdma::Transport, private rdma::MappedReads {
 
   // --- The engine's.
   absl::StatusOr<std::string> Listen(absl::string_view, uint64_t) override;
-  absl::StatusOr<rdma::ConnectionId> Connect(absl::string_view uri, uint32_t affinity) override;
+  absl::StatusOr<rdma::ConnectionId> Connect(absl::string_view uri, uint32_t affinity,
+                                             uint16_t version) override;
   absl::Status Accept(rdma::ConnectionId) override;
   void Reject(rdma::ConnectionId, rdma::RejectReason) override {}
   absl::Status Migrate(rdma::ConnectionId, rdma::Transport&) override;

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rdma/authentication.h"
+#include "rdma/handshake.h"
 #include "tests/server/cluster/links/link_world.h"
 
 namespace osprey {
@@ -28,6 +29,23 @@ TEST(PeerLinksTest, EachServerSendsToEachOther) {
   EXPECT_EQ(event.message_kind, 7);
   EXPECT_EQ(event.body, "to b");
   EXPECT_EQ(world.at("c").events.size(), 0u);
+}
+
+TEST(PeerLinksTest, AServerOfTheVersionBeforeIsLinked) {
+  LinkWorld world;
+  world.network.SetVersion("rdma://b:7471", rdma::kProtocolVersion - 1);
+  world.Start("a", 1);
+  world.Start("b", 2);
+  ASSERT_TRUE(world.Until([&] { return world.AllConnected(); }, absl::Milliseconds(100)))
+      << "without a pause";
+  EXPECT_TRUE(world.links("a").Send(2, 7, "to b").ok());
+  ASSERT_TRUE(world.Until([&] { return !world.at("b").events.empty(); }));
+  EXPECT_FALSE(world.HasLogged("cannot connect"));
+  // It is upgraded.
+  world.network.SetVersion("rdma://b:7471", rdma::kProtocolVersion);
+  for (const rdma::ConnectionId id : world.Connections()) world.network.Cut(id);
+  ASSERT_TRUE(world.Until([&] { return world.at("a").connected.empty(); }));
+  ASSERT_TRUE(world.Until([&] { return world.AllConnected(); }));
 }
 
 TEST(PeerLinksTest, WhatHasNoLinkIsAnError) {
