@@ -61,9 +61,25 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
       absl::StrCat("it rejects connections for the unknown reason ", rejection.reason));
 }
 
-std::optional<uint16_t> EarlierVersion(uint16_t version, const absl::Status& why) {
-  if (version != 0 || ReasonOf(why) != Reason::kVersionMismatch) return std::nullopt;
-  return OldestServed(kProtocolVersion);
+absl::StatusOr<ConnectData> ParseAnswer(Bytes bytes, uint16_t offered, uint16_t newest) {
+  absl::StatusOr<ConnectData> data = ParseConnectData(bytes, newest, OldestServed(newest));
+  if (!data.ok() || data->version == offered) return data;
+  const auto reason = static_cast<RejectReason>(data->reason);
+  if (reason == RejectReason::kNone || reason == RejectReason::kVersionMismatch)
+    return VersionMismatchError(offered, data->version);
+  return data;
+}
+
+bool VersionOffer::Repeats(absl::Status& why) {
+  const bool is_refusal = ReasonOf(why) == Reason::kVersionMismatch;
+  if (is_refusal && version_ == 0) {
+    refusal_ = why;
+    version_ = OldestServed(kProtocolVersion);
+    return true;
+  }
+  if (is_refusal) why = refusal_;
+  version_ = 0;
+  return false;
 }
 
 }  // namespace osprey::rdma

@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 #include "absl/status/status.h"
@@ -63,19 +62,34 @@ inline constexpr uint16_t kReceiveCreditsMin = 2;
 // rdma/errors.h: not an Osprey peer (too short, no magic, an impossible value), and the version
 // mismatch. In a rejection, credits and frame length are not checked.
 absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version, uint16_t oldest);
-// Of this version alone: the answer to a request.
+// Of this version alone.
 inline absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes,
                                                     uint16_t version = kProtocolVersion) {
   return ParseConnectData(bytes, version, version);
 }
+// The answer to a request that offered version `offered`, at a client of version `newest`. A rejection for another
+// reason than the version may be of any version that both could speak: the server may not have read the request.
+absl::StatusOr<ConnectData> ParseAnswer(Bytes bytes, uint16_t offered, uint16_t newest);
 
 // The status of a connection that the peer at `uri` rejected with `rejection`. REQUIRES:
 // `rejection.reason` is not kNone.
 absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri);
 
-// After an attempt to connect that offered `version` (0: the newest) and ended with `why`: the version to offer at once
-// to the same server, which is of the release before. Nothing: there is none.
-std::optional<uint16_t> EarlierVersion(uint16_t version, const absl::Status& why);
+// Which version to offer to a server: the newest, or, after it has refused that, the one before.
+class VersionOffer {
+ public:
+  // For Transport::Connect.
+  uint16_t version() const { return version_; }
+  // An attempt that offered it has ended with `why`. True: it is to be repeated at once. False: it is over, and `why` is
+  // what there is to say. The next one offers the newest version.
+  bool Repeats(absl::Status& why);
+  // Whatever it was, a new attempt begins.
+  void Reset() { version_ = 0; }
+
+ private:
+  uint16_t version_ = 0;
+  absl::Status refusal_;  // of the newest version
+};
 
 }  // namespace osprey::rdma
 

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,11 +11,18 @@
 #include "client/read/reads_in_flight.h"
 #include "index/layout/serving_record.h"
 #include "rdma/errors.h"
-#include "rdma/handshake.h"
 
 namespace osprey::client {
 
 using rdma::Event;
+
+namespace {
+
+// A connection that lasts for so long begins a new round of addresses. *Else* a server that welcomes, and hangs up, is
+// asked again and again without a pause.
+constexpr absl::Duration kStableAfter() { return absl::Seconds(1); }
+
+}  // namespace
 
 ServerConnection::ServerConnection(rdma::Transport& transport, const rdma::Memory& liveness,
                                    BufferPool& buffers, const Session& session,
@@ -86,7 +92,7 @@ void ServerConnection::Connect(absl::Time now) {
     return AttemptEnded(now);
   }
   absl::StatusOr<rdma::ConnectionId> id =
-      transport_.Connect(uri(), static_cast<uint32_t>(session_.id()), version_);
+      transport_.Connect(uri(), static_cast<uint32_t>(session_.id()), offer_.version());
   if (!id.ok()) {
     addresses_.Note(id.status());
     return AttemptEnded(now);
@@ -99,7 +105,7 @@ void ServerConnection::Connect(absl::Time now) {
 
 // The next address follows at once, or after a pause if all were tried.
 void ServerConnection::AttemptEnded(absl::Time now) {
-  version_ = 0;
+  offer_.Reset();
   TakeLearned();
   if (addresses_.EndAttempt()) {
     state_ = State::kIdle;
@@ -110,17 +116,16 @@ void ServerConnection::AttemptEnded(absl::Time now) {
 }
 
 ServerConnection::Change ServerConnection::Disconnected(const Event& event, absl::Time now) {
-  const std::optional<uint16_t> earlier = rdma::EarlierVersion(version_, event.status);
-  if (earlier.has_value() && state_ == State::kConnecting && !closing_) {
+  absl::Status why =
+      event.status.ok() ? rdma::PeerGoneError("the server closed the connection") : event.status;
+  if (state_ == State::kConnecting && !closing_ && offer_.Repeats(why)) {
     id_ = rdma::ConnectionId::kNone;
-    version_ = *earlier;
     state_ = State::kIdle;
     return Change::kLost;
   }
-  if (state_ != State::kDraining) {
-    addresses_.Note(event.status.ok() ? rdma::PeerGoneError("the server closed the connection")
-                                      : event.status);
-  }
+  if (state_ != State::kDraining) addresses_.Note(std::move(why));
+  if (now - ready_at_ >= kStableAfter()) addresses_.BeginRound();
+  ready_at_ = absl::InfiniteFuture();
   id_ = rdma::ConnectionId::kNone;
   probing_ = false;
   if (closing_) {
@@ -221,6 +226,7 @@ ServerConnection::Change ServerConnection::WhileMapping(const Event& event, absl
     watched_at_ = now;
     backoff_.Succeed(now);
     addresses_.Succeed();
+    ready_at_ = now;
     ++times_ready_;
     return Change::kReady;
   }

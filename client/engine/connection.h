@@ -47,6 +47,7 @@
 #include "client/engine/session.h"
 #include "client/read/partition_maps.h"
 #include "rdma/backoff.h"
+#include "rdma/handshake.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 
@@ -157,8 +158,9 @@ class ServerConnection {
   const Session& session_;
   const ConnectionOptions options_;
   ServerAddresses addresses_;
-  uint16_t version_ = 0;           // of the protocol, of the present attempt; 0: the newest
-  uint64_t learned_revision_ = 0;  // of options_.servers
+  rdma::VersionOffer offer_;                      // of the present attempt
+  absl::Time ready_at_ = absl::InfiniteFuture();  // the present connection became ready
+  uint64_t learned_revision_ = 0;                 // of options_.servers
   Greeting greeting_;
   rdma::Backoff backoff_;
 

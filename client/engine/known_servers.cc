@@ -1,5 +1,7 @@
 #include "client/engine/known_servers.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +13,16 @@ namespace osprey::client {
 
 using rdma::Address;
 
+namespace {
+
+bool IsLiteral(const std::string& host) {
+  in6_addr address;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+}  // namespace
+
 KnownServers::KnownServers(absl::string_view uri)
     : scheme_(absl::StartsWith(uri, "shm:") ? Address::Scheme::kShm : Address::Scheme::kRdma) {}
 
@@ -21,21 +33,20 @@ void KnownServers::Asked(absl::Time now) {
 
 void KnownServers::Connected() { due_at_ = std::min(due_at_, asked_at_ + kAskAtMostEvery()); }
 
-absl::Status KnownServers::Learn(absl::string_view text) {
+void KnownServers::Learn(absl::string_view text) {
   std::vector<Address> servers;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     absl::StatusOr<Address> address = rdma::ParseAddress(line);
-    if (!address.ok()) return address.status();
-    if (address->scheme != scheme_ || servers.size() == kServersMax) continue;
+    if (!address.ok() || address->scheme != scheme_ || servers.size() == kServersMax) continue;
+    if (scheme_ == Address::Scheme::kRdma && !IsLiteral(address->host)) continue;
     servers.push_back(*std::move(address));
   }
   const bool is_same = std::equal(
       servers.begin(), servers.end(), servers_.begin(), servers_.end(),
       [](const Address& one, const Address& other) { return one.ToString() == other.ToString(); });
-  if (is_same) return absl::OkStatus();
+  if (is_same) return;
   servers_ = std::move(servers);
   ++revision_;
-  return absl::OkStatus();
 }
 
 std::vector<std::string> KnownServers::OfShard(uint32_t shard) const {

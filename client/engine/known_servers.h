@@ -18,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "rdma/address.h"
@@ -42,8 +41,9 @@ class KnownServers {
   void Asked(absl::Time now);
   // A connection to a server of the cluster is ready.
   void Connected();
-  // A server's answer: one address a line. Errors: INVALID_ARGUMENT (nothing was learned).
-  absl::Status Learn(absl::string_view text);
+  // A server's answer: one address a line. Left out: what is no address, as later versions may have others; and names of
+  // hosts, since the client would wait for their resolution.
+  void Learn(absl::string_view text);
 
   // Grows when the addresses change.
   uint64_t revision() const { return revision_; }

@@ -77,8 +77,7 @@ void RequestPipeline::LearnServers(const rdma::Reply& reply) {
   servers_asked_ = 0;
   if (reply.body.status != 0) return;
   const absl::string_view text(reinterpret_cast<const char*>(reply.data.data()), reply.data.size());
-  const absl::Status status = link_.options.connection.servers->Learn(text);
-  if (!status.ok()) link_.connection->Fail(BadServer(status.message()));
+  link_.options.connection.servers->Learn(text);
 }
 
 void RequestPipeline::SendRequests(absl::Time now) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/common/errors.h"
+#include "rdma/address.h"
 
 namespace osprey::client {
 namespace {
@@ -19,10 +20,19 @@ std::string Short(const absl::Status& error, absl::string_view uri) {
   return absl::StrContains(fault, uri) ? std::string(fault) : absl::StrCat(uri, ": ", fault);
 }
 
+// As the servers write them: with the port.
+std::vector<std::string> Normalised(std::vector<std::string> uris) {
+  for (std::string& uri : uris) {
+    if (const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(uri); address.ok())
+      uri = address->ToString();
+  }
+  return uris;
+}
+
 }  // namespace
 
 ServerAddresses::ServerAddresses(std::vector<std::string> uris)
-    : given_(std::move(uris)), uris_(given_), errors_(uris_.size()) {
+    : given_(Normalised(std::move(uris))), uris_(given_), errors_(uris_.size()) {
   assert(!uris_.empty());
 }
 
@@ -36,6 +46,7 @@ void ServerAddresses::SetLearned(const std::vector<std::string>& uris) {
     errors_.emplace_back();
   };
   absl::c_for_each(uris, add);
+  present_ends_ = !absl::c_linear_search(uris_, old[present_]);
   add(old[present_]);
   for (size_t i = 0; i < old.size(); ++i) {
     const auto place = static_cast<size_t>(absl::c_find(uris_, old[i]) - uris_.begin());
@@ -52,15 +63,17 @@ void ServerAddresses::Note(absl::Status why) {
 }
 
 bool ServerAddresses::EndAttempt() {
-  present_ = (present_ + 1) % count();
-  if (++tried_ < count()) return true;
+  if (std::exchange(present_ends_, false)) {
+    uris_.erase(uris_.begin() + static_cast<ptrdiff_t>(present_));
+    errors_.erase(errors_.begin() + static_cast<ptrdiff_t>(present_));
+    present_ %= count();
+  } else {
+    present_ = (present_ + 1) % count();
+    ++tried_;
+  }
+  if (tried_ < count()) return true;
   tried_ = 0;
   return false;
-}
-
-void ServerAddresses::Succeed() {
-  tried_ = 0;
-  is_anew_ = true;
 }
 
 absl::Status ServerAddresses::Together() const {

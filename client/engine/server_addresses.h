@@ -4,7 +4,7 @@
 //   SetLearned(uris)  others than the given ones
 //   Failed(why)       the attempt or the connection has ended with this error: the next is present()
 //
-// A round begins after a connection, and after a pause. In it each address is tried once, without a
+// A round begins after a connection that has lasted, and after a pause. In it each address is tried once, without a
 // pause: a server of a cluster that is no primary has no listener, so it refuses at once.
 //
 // Thread rule: one thread.
@@ -25,7 +25,7 @@ class ServerAddresses {
   // REQUIRES: at least one.
   explicit ServerAddresses(std::vector<std::string> uris);
 
-  // Besides the given ones these, no longer those that were learned before. present() stays.
+  // Besides the given ones these, no longer those that were learned before. present() stays until it is left.
   void SetLearned(const std::vector<std::string>& uris);
 
   const std::string& present() const { return uris_[present_]; }
@@ -39,7 +39,9 @@ class ServerAddresses {
   // follows at once. False: the round is over, and a pause comes first.
   bool EndAttempt();
   // The attempt has led to a connection.
-  void Succeed();
+  void Succeed() { is_anew_ = true; }
+  // That connection has lasted: each address may be tried again.
+  void BeginRound() { tried_ = 0; }
 
   // Of one address: its last error; OK: none. Of several: their last errors since the last
   // connection, together. The code and the Reason are those that all addresses share. Else they are
@@ -49,13 +51,14 @@ class ServerAddresses {
  private:
   absl::Status Together() const;
 
-  const std::vector<std::string> given_;
-  std::vector<std::string> uris_;     // the given ones come first
-  std::vector<absl::Status> errors_;  // by address; OK: none since the last connection
+  const std::vector<std::string> given_;  // as rdma::Address writes them
+  std::vector<std::string> uris_;         // the given ones come first
+  std::vector<absl::Status> errors_;      // by address; OK: none since the last connection
   absl::Status error_;
   size_t present_ = 0;
-  size_t tried_ = 0;      // in this round
-  bool is_anew_ = false;  // errors_ are from before the last connection
+  bool present_ends_ = false;  // it is neither given nor learned any more
+  size_t tried_ = 0;           // in this round
+  bool is_anew_ = false;       // errors_ are from before the last connection
 };
 
 }  // namespace osprey::client

@@ -92,10 +92,11 @@ bool ShmSetup::Watch(ShmConnection* connection) {
   return epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
 }
 
-// In the version of the peer, which else reads no reason in it.
+// In the version of the peer, which else reads no reason in it; 0: its request was not read.
 void ShmSetup::SendRejection(int socket, RejectReason reason, uint16_t version) const {
   ShmPacket packet;
-  packet.connect = common_.Offer(version);
+  packet.connect =
+      common_.Offer(version == 0 ? OldestServed(common_.domain.protocol_version) : version);
   packet.connect.reason = static_cast<uint16_t>(reason);
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   (void)SendPacket(socket, packet);  // a client that is gone needs no answer
@@ -186,7 +187,7 @@ void ShmSetup::HandleRequest(ShmConnection* connection, const ReceivedPacket& re
       received.fd_count != 0 ||
       received.packet.kind != static_cast<uint32_t>(PacketKind::kConnect)) {
     if (ReasonOf(data.status()) == Reason::kVersionMismatch) {
-      SendRejection(connection->socket.get(), RejectReason::kVersionMismatch);
+      SendRejection(connection->socket.get(), RejectReason::kVersionMismatch, newest);
     }
     ending_.Erase(connection);
     return;
@@ -315,7 +316,8 @@ absl::Status ShmSetup::StartConnect(ShmConnection* connection, const std::string
 
 void ShmSetup::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
-  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, connection->peer.theirs.version);
+  const absl::StatusOr<ConnectData> data =
+      ParseAnswer(bytes, connection->peer.theirs.version, common_.domain.protocol_version);
   if (!data.ok()) return ending_.End(connection, data.status());
   if (data->reason != 0)
     return ending_.End(connection, RejectionError(*data, connection->peer.uri));
@@ -375,12 +377,12 @@ void ShmSetup::TakeMigrated() {
     const int fd = one.socket.get();
     ShmConnection* connection = common_.connections.Add(State::kRequested, std::move(one.socket));
     if (connection == nullptr) {
-      SendRejection(fd, RejectReason::kTooManyConnections);
+      SendRejection(fd, RejectReason::kTooManyConnections, one.peer.theirs.version);
       continue;
     }
     connection->peer = std::move(one.peer);
     if (!Watch(connection)) {
-      SendRejection(fd, RejectReason::kTooManyConnections);
+      SendRejection(fd, RejectReason::kTooManyConnections, connection->peer.theirs.version);
       ending_.Erase(connection);
       continue;
     }

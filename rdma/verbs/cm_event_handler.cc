@@ -137,7 +137,7 @@ absl::Status CmEventHandler::RejectionOf(const VerbsConnection& connection,
       if (AllZero(event.data()))
         return UnreachableError(connection.peer, "the server ended before it accepted us");
       const absl::StatusOr<ConnectData> peer =
-          ParseConnectData(event.data(), connection.peer_data.version);
+          ParseAnswer(event.data(), connection.peer_data.version, state_.shared.protocol_version);
       return peer.ok() ? RejectionError(*peer, connection.peer) : peer.status();
     }
     default:

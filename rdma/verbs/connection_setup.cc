@@ -197,7 +197,7 @@ absl::Status ConnectionSetup::SendConnectRequest(VerbsConnection& connection) {
 
 absl::Status ConnectionSetup::FinishConnecting(VerbsConnection& connection, const CmEvent& event) {
   const absl::StatusOr<ConnectData> peer =
-      ParseConnectData(event.data(), connection.peer_data.version);
+      ParseAnswer(event.data(), connection.peer_data.version, state_.shared.protocol_version);
   if (!peer.ok()) {
     const ConnectData data = OurData(connection.peer_data.version);
     (void)rdma_reject(connection.cm_id.get(), &data, sizeof(data));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -95,6 +96,9 @@ std::vector<std::string> ClientAddresses(absl::Span<const rdma::Address> listen,
       if (remote == cluster_listen.end()) continue;
       address.host = remote->host;
     }
+    // Clients have other working directories.
+    if (address.scheme == Scheme::kShm)
+      address.path = std::filesystem::absolute(address.path).string();
     uris.push_back(address.ToString());
   }
   return uris;

@@ -98,6 +98,39 @@ TEST(HandshakeTest, TheVersionBeforeIsServedAndNoneBeforeThat) {
   EXPECT_EQ(ReasonOf(parsed(kProtocolVersion + 1).status()), Reason::kVersionMismatch);
 }
 
+TEST(HandshakeTest, AnAnswerHasTheVersionThatWasOffered) {
+  ConnectData data = Offer();
+  const auto parsed = [&](uint16_t version, RejectReason reason, uint16_t offered) {
+    data.version = version;
+    data.reason = static_cast<uint16_t>(reason);
+    return ParseAnswer(BytesOf(data), offered, kProtocolVersion);
+  };
+  constexpr uint16_t kBefore = kProtocolVersion - 1;
+  EXPECT_TRUE(parsed(kProtocolVersion, RejectReason::kNone, kProtocolVersion).ok());
+  EXPECT_TRUE(parsed(kBefore, RejectReason::kNone, kBefore).ok());
+  EXPECT_EQ(ReasonOf(parsed(kBefore, RejectReason::kNone, kProtocolVersion).status()),
+            Reason::kVersionMismatch);
+  EXPECT_EQ(ReasonOf(parsed(kBefore, RejectReason::kVersionMismatch, kProtocolVersion).status()),
+            Reason::kVersionMismatch);
+  // Its server has not read the request.
+  EXPECT_TRUE(parsed(kBefore, RejectReason::kTooManyConnections, kProtocolVersion).ok());
+}
+
+TEST(HandshakeTest, TheVersionBeforeIsOfferedOnceToEachServer) {
+  VersionOffer offer;
+  EXPECT_EQ(offer.version(), 0);
+  absl::Status why = VersionMismatchError(kProtocolVersion, 3);
+  EXPECT_TRUE(offer.Repeats(why));
+  EXPECT_EQ(offer.version(), kProtocolVersion - 1);
+  why = VersionMismatchError(kProtocolVersion - 1, 3);
+  EXPECT_FALSE(offer.Repeats(why));
+  EXPECT_EQ(why, VersionMismatchError(kProtocolVersion, 3)) << "this program's version";
+  EXPECT_EQ(offer.version(), 0);
+  why = RefusedError("shm:///x");
+  EXPECT_FALSE(offer.Repeats(why));
+  EXPECT_EQ(why, RefusedError("shm:///x"));
+}
+
 TEST(HandshakeTest, ValuesThatCannotBeAreRefused) {
   ConnectData longer = Offer();
   longer.length = 25;

@@ -8,7 +8,7 @@ set -uo pipefail
 [[ $# -ge 1 && -x $1/server/kvserver ]] || { sed -n '5s/^#  *//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 old=$(cd "$1" && pwd) new=$(cd "${2:-$(dirname "${BASH_SOURCE[0]}")/../../bazel-bin}" && pwd)
 readonly old new
-readonly servers=(a b c) records=20000 load_s=100 wait_s=120
+readonly servers=(a b c) records=20000 load_s=150 wait_s=120
 
 scratch=$(mktemp -d /tmp/osprey-upgrade.XXXXXX)
 declare -A pids=()
@@ -52,7 +52,11 @@ start_server() {
   pids[$2]=$!
 }
 
-is_whole() { "$new/tools/kvcli" cluster status "$cluster" 2> /dev/null | grep -q 'missing=0'; }
+is_whole() {
+  local shards
+  shards=$("$new/tools/kvcli" cluster status "$cluster" 2> /dev/null | grep '^shard=') || return
+  [[ $(grep -c . <<< "$shards") -eq 4 && $(grep -cE ' missing=0 .*ended=( |$)' <<< "$shards") -eq 4 ]]
+}
 become_whole() {
   local end=$((SECONDS + wait_s))
   until is_whole; do
@@ -89,6 +93,8 @@ replace() {
   become_whole
 }
 
+both_loads_run() { kill -0 "${pids[old_clients]}" && kill -0 "${pids[new_clients]}"; }
+
 load_had_no_failure() {
   local name=$1 status=0
   wait "${pids[$name]}" || status=$?
@@ -106,6 +112,7 @@ start_load "$old" old_clients
 start_load "$new" new_clients
 for id in "${servers[@]}"; do check "server $id is upgraded, and the cluster is whole" replace "$id" "$new"; done
 check "server a goes back to the old version" replace a "$old"
+check "clients of both versions are at work until then" both_loads_run
 check "no operation of an old client failed or was wrong" load_had_no_failure old_clients
 check "no operation of a new client failed or was wrong" load_had_no_failure new_clients
 check "clients of both versions find all keys" all_keys_are_there

@@ -124,9 +124,11 @@ absl::Status JudgeLinkAnswer(rdma::Bytes frame) {
 
 absl::Status ProbeLink(const LinkTarget& target, absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
-  absl::Status outcome = ProbeInVersion(target, /*version=*/0, end);
-  if (const std::optional<uint16_t> earlier = rdma::EarlierVersion(/*version=*/0, outcome))
-    outcome = ProbeInVersion(target, *earlier, end);
+  rdma::VersionOffer offer;
+  absl::Status outcome;
+  do {
+    outcome = ProbeInVersion(target, offer.version(), end);
+  } while (offer.Repeats(outcome));
   return outcome;
 }
 

@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
-#include "rdma/handshake.h"
 
 namespace osprey {
 namespace {
@@ -60,7 +59,7 @@ void OutgoingLink::Connect(absl::Time now) {
     if (port == ports_.end()) continue;
     uri_ = uri;
     const absl::StatusOr<rdma::ConnectionId> id =
-        port->transport->Connect(uri, /*affinity=*/0, version_);
+        port->transport->Connect(uri, /*affinity=*/0, offer_.version());
     if (!id.ok()) return Fail(id.status(), now);
     transport_ = port->transport.get();
     id_ = *id;
@@ -82,17 +81,14 @@ void OutgoingLink::Take(const rdma::Event& event, absl::Time now) {
       if (!status.ok()) Fail(status, now);
       return;
     }
-    case rdma::Event::Kind::kDisconnected:
+    case rdma::Event::Kind::kDisconnected: {
       id_ = rdma::ConnectionId::kNone;
-      if (const std::optional<uint16_t> earlier = rdma::EarlierVersion(version_, event.status);
-          earlier.has_value() && state_ == State::kConnecting) {
-        version_ = *earlier;
-        --attempts_;
-        return Connect(now);
-      }
-      return Fail(event.status.ok() ? rdma::PeerGoneError("the server closed the connection")
-                                    : event.status,
-                  now);
+      absl::Status why = event.status.ok() ? rdma::PeerGoneError("the server closed the connection")
+                                           : event.status;
+      if (state_ != State::kConnecting || !offer_.Repeats(why)) return Fail(why, now);
+      --attempts_;
+      return Connect(now);
+    }
     case rdma::Event::Kind::kConnectRequest:
     case rdma::Event::Kind::kReadsDone:
     case rdma::Event::Kind::kDeviceLost:
@@ -241,7 +237,7 @@ void OutgoingLink::Fail(const absl::Status& status, absl::Time now) {
                    state_ == State::kOpen ? " has ended: " : ": ", status.message()),
       now);
   Leave(status);
-  version_ = 0;
+  offer_.Reset();
   timer_ = backoff_.Pause(now);
 }
 

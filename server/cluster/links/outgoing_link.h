@@ -24,6 +24,7 @@
 #include "rdma/address.h"
 #include "rdma/authentication.h"
 #include "rdma/backoff.h"
+#include "rdma/handshake.h"
 #include "rdma/transport.h"
 #include "server/cluster/links/limited_log.h"
 #include "server/cluster/links/link_frames.h"
@@ -96,7 +97,7 @@ class OutgoingLink {
   State state_ = State::kPaused;
   absl::Time timer_ = absl::InfinitePast();  // end of the pause, or of the attempt
   size_t attempts_ = 0;                      // which address is next
-  uint16_t version_ = 0;                     // Transport::Connect
+  rdma::VersionOffer offer_;                 // of this attempt
   std::string uri_;                          // of this attempt
   rdma::Transport* transport_ = nullptr;     // of this attempt
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;

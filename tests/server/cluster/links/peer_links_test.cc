@@ -41,8 +41,8 @@ TEST(PeerLinksTest, AServerOfTheVersionBeforeIsLinked) {
   EXPECT_TRUE(world.links("a").Send(2, 7, "to b").ok());
   ASSERT_TRUE(world.Until([&] { return !world.at("b").events.empty(); }));
   EXPECT_FALSE(world.HasLogged("cannot connect"));
-  // It is upgraded.
-  world.network.SetVersion("rdma://b:7471", rdma::kProtocolVersion);
+  // It is upgraded, by two versions: the one before is not served any more.
+  world.network.SetVersion("rdma://b:7471", rdma::kProtocolVersion + 1);
   for (const rdma::ConnectionId id : world.Connections()) world.network.Cut(id);
   ASSERT_TRUE(world.Until([&] { return world.at("a").connected.empty(); }));
   ASSERT_TRUE(world.Until([&] { return world.AllConnected(); }));
