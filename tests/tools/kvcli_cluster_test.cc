@@ -17,6 +17,7 @@
 #include "server/cluster/right/server_record.h"
 #include "tests/server/cluster/etcd/etcd_process.h"
 #include "tests/server/cluster/etcd/scripted_http.h"
+#include "tests/support/pty_process.h"
 #include "tests/tools/kvcli_fixture.h"
 
 namespace osprey {
@@ -362,12 +363,24 @@ TEST_F(KvcliClusterTest, CopiesMoveByCommand) {
   EXPECT_EQ(move_of(0), (ShardMove{"b", "c"}));
   EXPECT_EQ(move_of(1), (ShardMove{"a", "c"}));
   EXPECT_EQ(run({"rebalance"}).out, "moves=0 moving=2\n") << "it is balanced once these are done";
+  const std::unique_ptr<PtyProcess> waits =
+      *PtyProcess::Start({"tools/kvcli", "cluster", "await-moves", uri_});
+  EXPECT_TRUE(waits->Await("moves ["));
   EXPECT_THAT(Status().out, HasSubstr("shard=0 term=4 primary=a in_sync=a,b missing=0 move=b:c "));
   EXPECT_EQ(StatusJson()["shards"][0]["move"], (Json{{"from", "b"}, {"to", "c"}}));
   ExpectFailure(run({"move", "0", "a", "c"}), 1, "its copy at b moves to c already");
   ExpectFailure(run({"drain", "a"}), 1, "shard 0: a copy moves");
   EXPECT_EQ(run({"cancel-move", "0"}).out, "shard=0 cancelled=yes\n");
+  waits->Type("\x03");
+  EXPECT_EQ(waits->AwaitEnd(), 1) << waits->screen();
+  EXPECT_THAT(waits->screen(), HasSubstr("copies that move: 1; the servers go on"));
+  const std::unique_ptr<PtyProcess> again =
+      *PtyProcess::Start({"tools/kvcli", "cluster", "await-moves", uri_});
+  EXPECT_TRUE(again->Await("moves ["));
   EXPECT_EQ(run({"cancel-move", "1"}).exit_status, 0);
+  EXPECT_EQ(again->AwaitEnd(), 0) << again->screen();
+  EXPECT_THAT(again->screen(), HasSubstr("no copy moves"));
+  EXPECT_EQ(run({"await-moves"}).out, "moving=0\n");
   EXPECT_EQ(move_of(0), std::nullopt);
 
   EXPECT_EQ(run({"drain", "b"}).out,

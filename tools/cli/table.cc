@@ -292,12 +292,14 @@ constexpr Command kCommands[] = {
      .check = CheckBackup,
      .run = RunBackup},
     {.name = "cluster",
-     .arguments = "create|status|move|cancel-move|rebalance|drain|accept-loss ETCD_URI [ARGUMENT]…",
+     .arguments = "create|status|move|cancel-move|await-moves|rebalance|drain|accept-loss ETCD_URI "
+                  "[ARGUMENT]…",
      .summary =
          "create: make a cluster, which servers with --cluster=ETCD_URI join: --memory=SIZE "
          "--shards=N --replicas=N --min-in-sync=N; status: print its servers, and which have all "
          "data; move SHARD FROM TO: the copy of a shard goes to another server; cancel-move SHARD; "
-         "rebalance: copies go to servers with more room; drain SERVER: all of its copies go to "
+         "await-moves: wait until no copy moves; rebalance: copies go to servers with more room; "
+         "drain SERVER: all of its copies go to "
          "others (both print the moves, and begin them with --yes); accept-loss SHARD: give up a "
          "shard whose servers are all lost, so that it begins again, empty",
      .example = "cluster create etcd://10.0.0.1:2379/shop --memory=4GiB",

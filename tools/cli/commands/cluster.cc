@@ -25,6 +25,8 @@
 #include "tools/cluster/cluster_status.h"
 #include "tools/cluster/moves.h"
 #include "tools/common/size_flag.h"
+#include "tools/terminal/interrupt.h"
+#include "tools/terminal/progress.h"
 
 namespace osprey {
 namespace {
@@ -34,6 +36,7 @@ constexpr char kStatus[] = "status";
 constexpr char kAcceptLoss[] = "accept-loss";
 constexpr char kMove[] = "move";
 constexpr char kCancelMove[] = "cancel-move";
+constexpr char kAwaitMoves[] = "await-moves";
 constexpr char kRebalance[] = "rebalance";
 constexpr char kDrain[] = "drain";
 
@@ -49,6 +52,7 @@ constexpr ClusterCommand kClusterCommands[] = {
     {kStatus, 2, "status ETCD_URI", false},
     {kMove, 5, "move ETCD_URI SHARD FROM TO", false},
     {kCancelMove, 3, "cancel-move ETCD_URI SHARD", false},
+    {kAwaitMoves, 2, "await-moves ETCD_URI", false},
     {kRebalance, 2, "rebalance ETCD_URI [--yes]", true},
     {kDrain, 3, "drain ETCD_URI SERVER [--yes]", true},
     {kAcceptLoss, 3, "accept-loss ETCD_URI SHARD [--yes]", true},
@@ -61,6 +65,8 @@ bool TakesShard(absl::string_view command) {
 constexpr uint32_t kReplicasDefault = 3;
 constexpr uint32_t kShardsDefault = 1;
 constexpr uint64_t kPageBytes = 4096;
+// Between looks at moves, each of which takes seconds.
+constexpr absl::Duration kMovesInterval() { return absl::Milliseconds(500); }
 // Of the transaction that creates a cluster. It does the same however often it is sent.
 constexpr int kCreationsMax = 2;
 
@@ -269,6 +275,14 @@ ExitStatus RunAcceptLoss(CommandContext& context, const std::string& what, EtcdC
   return ExitStatus::kDone;
 }
 
+// Copies that are to be at another server.
+uint64_t Moving(const ClusterStatus& status) {
+  return static_cast<uint64_t>(std::count_if(
+      status.shards.begin(), status.shards.end(), [](const std::optional<StoredShard>& shard) {
+        return shard.has_value() && shard->record.move.has_value();
+      }));
+}
+
 void PrintMoves(CommandContext& context, const ClusterStatus& status,
                 const std::vector<PlacedMove>& moves, bool begun) {
   std::vector<std::string> people, plain;
@@ -284,10 +298,7 @@ void PrintMoves(CommandContext& context, const ClusterStatus& status,
         Json{{"shard", move.shard}, {"from", move.move.from}, {"to", move.move.to}});
   }
   const std::string bytes = server::FormatSize(status.cluster.shard_bytes);
-  const auto moving = std::count_if(status.shards.begin(), status.shards.end(),
-                                    [](const std::optional<StoredShard>& shard) {
-                                      return shard.has_value() && shard->record.move.has_value();
-                                    });
+  const uint64_t moving = Moving(status);
   json["moving"] = moving;
   if (moves.empty()) plain.push_back(absl::StrCat("moves=0 moving=", moving));
   std::string first = "no copy has to move";
@@ -325,6 +336,37 @@ ExitStatus Begin(CommandContext& context, const std::string& what, EtcdClient& e
     begun += transaction.operations.size();
   }
   PrintMoves(context, status, moves, /*begun=*/true);
+  return ExitStatus::kDone;
+}
+
+// Until no copy moves. The servers go on without this command, whatever ends it.
+ExitStatus RunAwaitMoves(CommandContext& context, const std::string& what, EtcdClient& etcd) {
+  const CatchInterrupts catching;
+  std::optional<Progress> progress;
+  uint64_t most = 0;
+  for (;;) {
+    const absl::StatusOr<ClusterStatus> status =
+        ReadClusterStatus(etcd, etcd.options().uri, context.timeout, absl::ZeroDuration());
+    if (progress.has_value()) progress->Clear();
+    if (!status.ok()) return FailAtEtcd(context, what, status.status());
+    for (const absl::Status& error : status->errors) context.out->PartError(what, error, "");
+    if (!status->errors.empty()) return ExitStatus::kFailed;
+    const uint64_t moving = Moving(*status);
+    if (moving == 0) break;
+    if (Interrupted()) {
+      context.out->Error(what,
+                         absl::CancelledError(absl::StrCat(
+                             "copies that move: ", moving,
+                             "; the servers go on; kvcli cluster status shows how far they are")),
+                         "");
+      return ExitStatus::kNo;
+    }
+    most = std::max(most, moving);
+    if (!progress.has_value()) progress.emplace(context.draws_err, "moves", most);
+    progress->Update(most - moving, 0, 0);
+    SleepUnlessInterrupted(kMovesInterval());
+  }
+  context.out->Result("no copy moves", "moving=0", nlohmann::json{{"moving", 0}});
   return ExitStatus::kDone;
 }
 
@@ -414,6 +456,7 @@ ExitStatus RunCluster(CommandContext& context, Arguments arguments) {
   if (arguments[0] == kStatus) return RunStatus(context, what, **etcd);
   if (arguments[0] == kAcceptLoss)
     return RunAcceptLoss(context, what, **etcd, *ShardArgument(arguments));
+  if (arguments[0] == kAwaitMoves) return RunAwaitMoves(context, what, **etcd);
   return RunMoves(context, what, **etcd, arguments);
 }
 
