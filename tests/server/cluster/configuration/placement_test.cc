@@ -243,8 +243,9 @@ bool IsUnbalanced(const PlacementView& view) {
 // Where the slots suffice: as many as copies, of which no server can have two of one shard.
 TEST(NextReliefTest, AllCopiesFindRoom) {
   SplitMix64 random(3);
+  constexpr int kWorlds = 3000 / kVolumeParts;
   int reliefs = 0;
-  for (int world = 0; world < 3000 / kVolumeParts; ++world) {
+  for (int world = 0; world < kWorlds; ++world) {
     PlacementView view = RandomView(random);
     while (view.servers.size() < view.replicas)
       view.servers[absl::StrCat("t", view.servers.size())] = {.slots = 1, .zone = ""};
@@ -277,7 +278,7 @@ TEST(NextReliefTest, AllCopiesFindRoom) {
       ASSERT_EQ(shard.members.size(), view.replicas) << "world " << world;
     for (const auto& [id, load] : Loads(view)) ASSERT_LE(load, view.servers[id].slots);
   }
-  EXPECT_GT(reliefs, 100);
+  EXPECT_GT(reliefs, kWorlds / 30);
 }
 
 TEST(NextHandOverTest, EndsInBalance) {
