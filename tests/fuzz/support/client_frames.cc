@@ -57,7 +57,7 @@ rdma::ConnectionLimits AnyLimits(fuzz::Input& input) {
 }
 
 void LieInWelcome(fuzz::Input& input, rdma::WelcomeBody& body, uint64_t& session) {
-  switch (input.Choice(10)) {
+  switch (input.Choice(13)) {
     case 0:
       body.incarnation = input.Number();
       break;
@@ -87,6 +87,16 @@ void LieInWelcome(fuzz::Input& input, rdma::WelcomeBody& body, uint64_t& session
       break;
     case 9:
       body.data_id = input.Number();
+      break;
+    case 10:
+      body.shards = static_cast<uint32_t>(input.Number());
+      break;
+    case 11:
+      body.shard = static_cast<uint32_t>(input.Number());
+      break;
+    case 12:
+      // The client takes leases on what it READs, and asks for the servers.
+      body.in_cluster = 1;
       break;
   }
   // What it lies about must not cost more memory than this process has: a directory may be a
