@@ -98,8 +98,8 @@ TEST(KvcliLineTest, WordsAndDirectoriesOfLogAndBackupAreCompleted) {
     EXPECT_THAT(Complete(absl::StrCat(before, directory, "/d")), ElementsAre(directory + "/data/"));
   }
   EXPECT_THAT(Complete("get d"), IsEmpty());
-  EXPECT_THAT(Complete("cluster "), ElementsAre("accept-loss", "cancel-move", "create", "drain",
-                                                "move", "rebalance", "status"));
+  EXPECT_THAT(Complete("cluster "), ElementsAre("accept-loss", "await-moves", "cancel-move",
+                                                "create", "drain", "move", "rebalance", "status"));
   EXPECT_THAT(Complete("cluster create "), IsEmpty());
 }
 
