@@ -110,6 +110,12 @@ absl::StatusOr<Address> ParseAddress(absl::string_view uri) {
   return Invalid(uri, "it begins with neither rdma:// nor shm://");
 }
 
+bool HasIpAddress(const Address& address) {
+  if (address.scheme != Address::Scheme::kRdma) return false;
+  in_addr parsed;
+  return IsIpv6Literal(address.host) || inet_pton(AF_INET, address.host.c_str(), &parsed) == 1;
+}
+
 absl::StatusOr<Address> ShardAddress(const Address& address, uint32_t shard) {
   if (shard == 0) return address;
   Address there = address;

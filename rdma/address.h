@@ -27,10 +27,14 @@ struct Address {
 
   // As ParseAddress takes it.
   std::string ToString() const;
+  friend bool operator==(const Address&, const Address&) = default;
 };
 
 // Errors: INVALID_ARGUMENT; the message quotes `uri`, names the fault and gives a correct example.
 absl::StatusOr<Address> ParseAddress(absl::string_view uri);
+
+// Whether the host is an IP address, which needs no resolution. False over shm.
+bool HasIpAddress(const Address& address);
 
 // Where shard `shard` of a server listens whose shard 0 listens at `address`: at the port + shard, or
 // at the path with ".shard" appended; for shard 0 at `address`. Errors: INVALID_ARGUMENT if the port

@@ -1,7 +1,5 @@
 #include "client/engine/known_servers.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -12,16 +10,6 @@
 namespace osprey::client {
 
 using rdma::Address;
-
-namespace {
-
-bool IsLiteral(const std::string& host) {
-  in6_addr address;
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
-
-}  // namespace
 
 KnownServers::KnownServers(absl::string_view uri)
     : scheme_(absl::StartsWith(uri, "shm:") ? Address::Scheme::kShm : Address::Scheme::kRdma) {}
@@ -38,13 +26,10 @@ void KnownServers::Learn(absl::string_view text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     absl::StatusOr<Address> address = rdma::ParseAddress(line);
     if (!address.ok() || address->scheme != scheme_ || servers.size() == kServersMax) continue;
-    if (scheme_ == Address::Scheme::kRdma && !IsLiteral(address->host)) continue;
+    if (scheme_ == Address::Scheme::kRdma && !rdma::HasIpAddress(*address)) continue;
     servers.push_back(*std::move(address));
   }
-  const bool is_same = std::equal(
-      servers.begin(), servers.end(), servers_.begin(), servers_.end(),
-      [](const Address& one, const Address& other) { return one.ToString() == other.ToString(); });
-  if (is_same) return;
+  if (servers == servers_) return;
   servers_ = std::move(servers);
   ++revision_;
 }

@@ -1,8 +1,9 @@
 // The addresses at which a client looks for its server, in turn, and why each of them failed.
 //
 //   present()         the one to connect to, or connected
-//   SetLearned(uris)  others than the given ones
-//   Failed(why)       the attempt or the connection has ended with this error: the next is present()
+//   SetLearned(uris)  those besides the given ones
+//   Note(why)         the attempt or the connection ends with this error
+//   EndAttempt()      it has ended: the next one is present()
 //
 // A round begins after a connection that has lasted, and after a pause. In it each address is tried once, without a
 // pause: a server of a cluster that is no primary has no listener, so it refuses at once.

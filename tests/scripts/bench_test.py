@@ -403,7 +403,7 @@ def a_cluster_on_paper_has_the_constants_of_the_sources_and_names_its_bounds():
     three, thousand = result["rows"]
     assert (three["links_a_server"], three["connections_a_client"], three["bounds"]) == (4, 4, []), three
     assert thousand["links_a_server"] == 1998 and len(thousand["bounds"]) == 3, thousand
-    for wrong in ("--servers=0", "--servers=many", "--replicas=0", "--bogus"):
+    for wrong in ("--servers=0", "--servers=many", "--replicas=0", "--record-bytes=-1", "--etcd-mbps=0", "--bogus"):
         ran = subprocess.run([scale, wrong], capture_output=True, text=True, check=False)
         assert (ran.returncode, ran.stdout) == (2, ""), wrong
 

@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -290,6 +291,12 @@ TEST(ClientAddressesTest, OfAllInterfacesIsThatOfTheOtherServers) {
                   "shm:///run/a"}));
   EXPECT_EQ(ClientAddresses(listen, Parsed({"shm:///run/links"})),
             (Uris{"rdma://10.0.0.2:7411", "shm:///run/a"}));
+}
+
+TEST(ClientAddressesTest, PathsAreAbsoluteSinceClientsRunElsewhere) {
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(ClientAddresses(Parsed({"shm://run/a"}), {}),
+            (std::vector<std::string>{"shm://" + here + "/run/a"}));
 }
 
 }  // namespace osprey::server

@@ -236,6 +236,7 @@ void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameB
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return lifecycle_.Malformed(status.message());
   const auto question = static_cast<rdma::Opcode>(header.opcode);
+  // (A question for servers counts as a PING: it is as cheap and as rare.)
   ++(question == rdma::Opcode::kStats ? shared_.counters.stats : shared_.counters.pings);
   if (Refused(header.sequence, now)) return;
   std::string text;

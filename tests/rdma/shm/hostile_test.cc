@@ -514,6 +514,8 @@ TEST_P(ShmHostileTest, WithoutDescriptorsANewClientIsRefusedAndOthersContinue) {
   fill.clear();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(answer.packet.connect.reason, static_cast<uint16_t>(RejectReason::kTooManyConnections));
+  // Its request was not read: clients of the version before read this, too.
+  EXPECT_EQ(answer.packet.connect.version, OldestServed(kProtocolVersion));
   ExpectUndisturbed();
 }
 

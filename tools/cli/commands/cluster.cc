@@ -65,7 +65,7 @@ bool TakesShard(absl::string_view command) {
 constexpr uint32_t kReplicasDefault = 3;
 constexpr uint32_t kShardsDefault = 1;
 constexpr uint64_t kPageBytes = 4096;
-// Between looks at moves, each of which takes seconds.
+// How often await-moves reads the records: a move takes seconds.
 constexpr absl::Duration kMovesInterval() { return absl::Milliseconds(500); }
 // Of the transaction that creates a cluster. It does the same however often it is sent.
 constexpr int kCreationsMax = 2;
