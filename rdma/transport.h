@@ -237,7 +237,7 @@ class Transport {
 
   // Starts to connect. The outcome is kConnected or kDisconnected. `affinity` travels with the
   // request; by it the peer chooses the Transport for the connection. `version`: of the protocol; 0:
-  // the newest. A server that speaks neither it nor a later one rejects it, and names its own.
+  // the newest. A server that does not speak it rejects the request, and names its own.
   // Errors at once: INVALID_ARGUMENT for a malformed address.
   virtual absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0,
                                                uint16_t version = 0) = 0;

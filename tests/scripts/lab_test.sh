@@ -13,8 +13,8 @@ readonly repository lab
 readonly case_s_max=300  # for a heavily loaded machine; 10 s usually
 readonly nobody_id=65534
 readonly cases_max=40
-# What few ever see, and takes long: guests that do not boot, hang or panic, and readers that are slow. And what other suites of
-# tools/test use in each case: lab, power, exact and torn.
+# What few ever see, and takes long: guests that do not boot, hang or panic, and readers that are slow. And what the suites lab, power,
+# exact and torn of tools/test rely on whenever they run.
 readonly rare_cases='output_is_complete_when_its_reader_is_slow|the_timeout_ends_a_guest_whose_kernel_hangs|a_kernel_panic_is_told|a_boot_that_fails_is_tried_twice_more|a_guest_whose_clock_is_wrong_boots_again|the_second_nodes_failure_is_told|labs_started_at_once_share_one_cache|one_node_has_rdma_over_ipv4_and_ipv6|two_nodes_read_from_each_other_over_ipv4_and_ipv6|what_was_synced_to_a_disk_is_there_in_the_next_guest|the_exact_guests_clock_counts_instructions_and_skips_idle_time|the_cpu_model_decides_what_the_guest_has'
 readonly at_once_max=4   # guests mostly boot, and each has processors of its own for that
 
