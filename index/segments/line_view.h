@@ -4,8 +4,6 @@
 #ifndef OSPREY_INDEX_SEGMENTS_LINE_VIEW_H_
 #define OSPREY_INDEX_SEGMENTS_LINE_VIEW_H_
 
-#include <emmintrin.h>
-
 #include <bit>
 #include <cassert>
 #include <cstdint>
@@ -14,6 +12,7 @@
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
 #include "index/layout/line_search.h"
+#include "index/segments/line_masks.h"
 #include "index/space/region_writer.h"
 
 namespace osprey::index {
@@ -65,33 +64,16 @@ inline LineEntry EntryAt(const Line& line, uint32_t at) {
   return entry;
 }
 
-// Compares all words of a line at once, with SSE2, which every x86-64 has. It executes the same
-// instructions wherever a key is, so no branch depends on that.
+// What may be a key's entry in a line.
 class LineSearch {
  public:
-  LineSearch(const Line& line, uint32_t fingerprint) : line_(line) {
-    const __m128i a = UpperHalves(line, 0);
-    const __m128i b = UpperHalves(line, 1);
-    const __m128i c = UpperHalves(line, 2);
-    const __m128i d = UpperHalves(line, 3);
-    // Kind and fingerprint are the bits of an upper half above its 14 low ones.
-    const __m128i wanted = _mm_set1_epi32(static_cast<int>(1u << 16 | fingerprint));
-    const auto is_slot = [&](__m128i upper) {
-      return _mm_cmpeq_epi32(_mm_srli_epi32(upper, 14), wanted);
-    };
-    slots_ = SignsOf(is_slot(a), is_slot(b), is_slot(c), is_slot(d));
-  }
+  LineSearch(const Line& line, uint32_t fingerprint)
+      : line_(line), slots_(LineMasks::Slots(line, fingerprint)) {}
 
   // The words that look like a slot of that fingerprint, one bit each.
   uint32_t slots() const { return slots_; }
   // Likewise, the head of an inline item. Each call computes them.
-  uint32_t inline_heads() const {
-    const auto is_inline = [](__m128i upper) {
-      return _mm_and_si128(upper, _mm_slli_epi32(upper, 1));
-    };
-    return SignsOf(is_inline(UpperHalves(line_, 0)), is_inline(UpperHalves(line_, 1)),
-                   is_inline(UpperHalves(line_, 2)), is_inline(UpperHalves(line_, 3)));
-  }
+  uint32_t inline_heads() const { return LineMasks::InlineHeads(line_); }
   // Whether that word, which looks like one of them, is no part of an inline item's key or value.
   bool IsHead(uint32_t at) const {
     // Up to the end of an entry only heads look like heads.
@@ -104,24 +86,6 @@ class LineSearch {
   }
 
  private:
-  static constexpr uint32_t kHeaderWords = sizeof(RecordHeader) / kWordBytes;
-  static_assert(kHeaderWords + kLineWords == 16 && sizeof(Line) == 8 * sizeof(__m128i));
-  static_assert(Slot{0, 0, 65535}.Pack() >> (32 + 14) == (1u << 16 | 65535));
-  static_assert(InlineHead{}.Pack() >> 62 == 3);
-
-  // The upper halves of four words of the line, header included.
-  static __m128i UpperHalves(const Line& line, uint32_t quarter) {
-    const auto* const pairs = reinterpret_cast<const __m128i*>(&line) + size_t{2} * quarter;
-    return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(pairs)),
-                                           _mm_castsi128_ps(_mm_load_si128(pairs + 1)),
-                                           _MM_SHUFFLE(3, 1, 3, 1)));
-  }
-  // One bit for each word of the line, without the header.
-  static uint32_t SignsOf(__m128i a, __m128i b, __m128i c, __m128i d) {
-    const __m128i all = _mm_packs_epi16(_mm_packs_epi32(a, b), _mm_packs_epi32(c, d));
-    return static_cast<uint32_t>(_mm_movemask_epi8(all)) >> kHeaderWords;
-  }
-
   const Line& line_;
   uint32_t slots_;
 };

@@ -44,6 +44,10 @@ void StoreFirstWord(uint64_t& word, uint64_t value) {
 void StoreFirstWordVisibly(uint64_t& word, uint64_t value) {
   ObserveFirstWord();
   std::atomic_ref<uint64_t>(word).exchange(value, std::memory_order_seq_cst);
+#ifndef __x86_64__
+  // On arm64 loads may pass the exchange's store, and a clock is read by loads (ARGUMENT.md).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
 }
 
 // `from` need not be aligned.
