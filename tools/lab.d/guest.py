@@ -17,7 +17,6 @@ import threading
 import time
 import urllib.parse
 
-QEMU = "qemu-system-x86_64"
 RDMA_DEVICE = "rxe0"  # as in init
 DISK = "/dev/vda"
 NETDEV = "lab0"       # as in init
@@ -30,13 +29,27 @@ CLOCK_ERROR_MAX = 0.05
 CLOCK_TICK_S = 0.01      # of /proc/uptime
 CONSOLE_TAIL_LINES = 60  # shown when a guest dies unasked; room for a panic
 
-# Told to the kernel: the TSC is the clock, for every other clock costs an exit from emulated code; no
-# mitigations and self-tests, which protect nothing here and cost time; no check at boot that the timer's interrupts
-# come, which takes a busy host's delay for a broken timer and panics; libraries at the same addresses in each process,
-# for QEMU keeps what it has translated by virtual address, and starting a process is mostly translation; a panic ends
-# the guest (with -no-reboot).
-KERNEL_ARGUMENTS = ("console=ttyS0 tsc=reliable clocksource=tsc no_timer_check mitigations=off cryptomgr.notests "
-                    "nowatchdog norandmaps audit=0 random.trust_cpu=on panic=-1 quiet loglevel=4")
+# Told to every kernel: no mitigations and self-tests, which protect nothing here and cost time; libraries at the same
+# addresses in each process, for QEMU keeps what it has translated by virtual address, and starting a process is mostly
+# translation; a panic ends the guest (with -no-reboot).
+KERNEL_ARGUMENTS = ("mitigations=off cryptomgr.notests nowatchdog norandmaps audit=0 random.trust_cpu=on panic=-1 quiet "
+                    "loglevel=4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """An architecture, as QEMU knows it."""
+    qemu: str
+    arguments: tuple[str, ...]
+    cpu_model: str  # unless the user wants another
+    kernel_arguments: str
+
+
+# The TSC is the clock, for every other clock costs an exit from emulated code; no check at boot that the timer's interrupts
+# come, which takes a busy host's delay for a broken timer and panics.
+X86_64 = Machine("qemu-system-x86_64", ("-machine", "q35"), "max", "console=ttyS0 tsc=reliable clocksource=tsc no_timer_check")
+# Authentication of pointers by the architecture's own cipher would take half of the time.
+ARM64 = Machine("qemu-system-aarch64", ("-machine", "virt,gic-version=3"), "max,pauth-impdef=on", "console=ttyAMA0")
 
 # The virtual clock advances by 2^0 ns an instruction, whatever the host does meanwhile; where the CPU idles, it jumps to
 # the next timer instead of waiting for it.
@@ -80,6 +93,9 @@ def tsc_khz():
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """How each guest is made; the same for both nodes."""
+    machine: Machine
+    root: str  # of what the guest sees as its own, in the host's files; "": they are what it sees
+    shared: tuple[str, ...]  # with a root of its own: the host's directories that it sees
     kernel: os.PathLike
     initramfs: os.PathLike
     accelerator: str
@@ -241,8 +257,8 @@ class Guest:
 
     def _qemu_command(self, ends, wire, pass_stdin):
         settings = self._settings
-        command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-                   "-machine", "q35", "-accel", settings.accelerator, "-cpu", settings.cpu_model,
+        command = [settings.machine.qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+                   *settings.machine.arguments, "-accel", settings.accelerator, "-cpu", settings.cpu_model,
                    "-smp", str(settings.cpus), "-m", f"{settings.memory_mib}M",
                    "-kernel", str(settings.kernel), "-initrd", str(settings.initramfs),
                    "-append", self._kernel_arguments(pass_stdin),
@@ -274,9 +290,10 @@ class Guest:
         node, settings = self.node, self._settings
         gids = [ipaddress.IPv6Address(text).exploded for text in (f"::ffff:{address(node)}", address6(node))]
         told = dict(node=node, nodes=settings.nodes, mtu=settings.mtu_bytes, gids=",".join(gids),
-                    stdin=int(pass_stdin), disk=int(self._has_disk()), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
+                    stdin=int(pass_stdin), disk=int(self._has_disk()), root=settings.root or "/",
+                    shared=",".join(settings.shared), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
         known = [f"tsc_early_khz={settings.tsc_khz}"] if settings.tsc_khz else []
-        return " ".join([KERNEL_ARGUMENTS] + known + [f"lab_{key}={value}" for key, value in told.items()])
+        return " ".join([KERNEL_ARGUMENTS, settings.machine.kernel_arguments] + known + [f"lab_{key}={value}" for key, value in told.items()])
 
     def _spawn(self, function, *arguments):
         thread = threading.Thread(target=function, args=arguments, daemon=True)

@@ -5,6 +5,8 @@
       linux-image-....deb            Debian's kernel: the host's own may lack RDMA, or its modules
       image-KEY/{kernel,initramfs}   KEY: a hash of all that they are made of
 
+An arm64 guest's are made from the packages that lie unpacked in its root.
+
 Files appear under their final names complete, by rename, and never change: readers take no lock.
 """
 
@@ -36,14 +38,28 @@ class ImageError(Exception):
     """Why there is no image; one or more lines for the user."""
 
 
-def check_packages():
+def check_packages(purposes):
     """Raises ImageError, naming the command that helps, if a Debian package is missing."""
-    listing = subprocess.run([INSTALL_PACKAGES, "--missing", "lab"], stdout=subprocess.PIPE, text=True, check=False)
+    listing = subprocess.run([INSTALL_PACKAGES, "--missing", *purposes], stdout=subprocess.PIPE, text=True, check=False)
     missing = listing.stdout.split()
     if missing:
         raise ImageError(f"missing Debian packages: {' '.join(missing)}\n"
                          f"install them as root: apt-get install {' '.join(missing)}\n"
-                         "or run: tools/install-packages lab")
+                         f"or run: tools/install-packages {' '.join(purposes)}")
+
+
+def obtain_of_root(root):
+    """Returns (kernel, initramfs) of the system whose files are in `root`, making them if needed."""
+    cache = _cache_directory()
+    for wanted in ("boot/vmlinuz-*", "lib/modules/*/modules.builtin", "bin/busybox"):
+        if not any(root.glob(wanted)):
+            raise ImageError(f"{root} has no {wanted}: make such a directory by tools/test.d/arm64-root")
+    kernel = next(root.glob("boot/vmlinuz-*"))
+    directory = cache / _image_name(kernel, root / "bin/busybox")
+    with _locked(cache):
+        if not directory.is_dir():
+            _make_image(cache, root, root / "bin/busybox", directory)
+    return directory / "kernel", directory / "initramfs"
 
 
 def obtain(refresh=False):
@@ -62,7 +78,9 @@ def obtain(refresh=False):
             package = _download_kernel(cache)
         directory = cache / _image_name(package)
         if not directory.is_dir():
-            _make_image(cache, package, directory)
+            with _scratch(cache) as tree:
+                _run(["dpkg-deb", "--extract", package, tree], "unpack Debian's kernel")
+                _make_image(cache, tree, BUSYBOX, directory)
             _remove_old_images(cache, directory)
     return directory / "kernel", directory / "initramfs"
 
@@ -103,12 +121,12 @@ def _newest_kernel_package(cache):
     return packages[-1] if packages else None
 
 
-def _image_name(package):
+def _image_name(package, busybox=BUSYBOX):
     """Changes with the kernel, the init, the list of modules, busybox, and how an image is made."""
     digest = hashlib.sha256(package.name.encode())
     for part in (INIT, MODULES, pathlib.Path(__file__)):
         digest.update(hashlib.sha256(part.read_bytes()).digest())
-    digest.update(str(BUSYBOX.stat().st_size).encode())
+    digest.update(str(busybox.stat().st_size).encode())
     return f"image-{digest.hexdigest()[:16]}"
 
 
@@ -142,16 +160,15 @@ def _download_kernel(cache):
     return final
 
 
-def _make_image(cache, package, directory):
+def _make_image(cache, tree, busybox, directory):
+    """Of the kernel and the modules in `tree`."""
     with _scratch(cache) as scratch:
-        tree = scratch / "package"
-        _run(["dpkg-deb", "--extract", package, tree], "unpack Debian's kernel")
         image = scratch / "image"
         image.mkdir()
         packed_kernel = next(tree.glob("boot/vmlinuz-*")).read_bytes()
         (image / "kernel").write_bytes(_unpack_kernel(packed_kernel))
         root = scratch / "root"
-        _lay_out_root(tree, root)
+        _lay_out_root(tree, busybox, root)
         _pack(root, image / "initramfs")
         image.chmod(0o755)
         image.rename(directory)
@@ -160,8 +177,10 @@ def _make_image(cache, package, directory):
 def _unpack_kernel(bz_image):
     """The ELF kernel inside a bzImage, which QEMU starts directly (PVH): unpacking itself in emulation takes 5 s.
 
-    Field offsets: the kernel's Documentation/x86/boot.rst. A kernel not packed by xz is returned as it is.
+    Field offsets: the kernel's Documentation/x86/boot.rst. A kernel not packed by xz, as arm64's, is returned as it is.
     """
+    if bz_image[0x202:0x206] != b"HdrS":
+        return bz_image
     setup_sectors = bz_image[0x1f1]
     payload_offset, payload_bytes = struct.unpack_from("<II", bz_image, 0x248)
     start = (setup_sectors + 1) * 512 + payload_offset
@@ -178,12 +197,12 @@ def _remove_old_images(cache, current):
             shutil.rmtree(other, ignore_errors=True)
 
 
-def _lay_out_root(tree, root):
+def _lay_out_root(tree, busybox, root):
     for name in ("bin", "sbin", "modules"):
         (root / name).mkdir(parents=True)
     shutil.copy(INIT, root / "init")
     (root / "init").chmod(0o755)
-    shutil.copy(BUSYBOX, root / "bin/busybox")
+    shutil.copy(busybox, root / "bin/busybox")
     for applet in _run([BUSYBOX, "--list"], "list busybox's commands").split():
         if applet != "busybox":
             (root / "bin" / applet).symlink_to("busybox")

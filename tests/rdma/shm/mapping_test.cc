@@ -7,11 +7,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "rdma/host_memory.h"
 #include "tests/rdma/shm/packets.h"
+#include "tests/support/subprocess.h"
 
 namespace osprey::rdma {
 namespace {
@@ -27,9 +29,8 @@ TEST(ShmMappingTest, MemoryThatItsOwnerCouldTruncateIsRefused) {
 }
 
 TEST(ShmMappingTest, AFileWithoutSealsAndWhatIsNoFileAreRefused) {
-  char name[] = "/tmp/osprey-mapping-XXXXXX";
-  const UniqueFd file(mkstemp(name));
-  unlink(name);
+  const std::string name = NewTemporaryDirectory() + "/file";
+  const UniqueFd file(open(name.c_str(), O_CREAT | O_RDWR, 0600));
   ASSERT_EQ(ftruncate(file.get(), 4096), 0);
   EXPECT_FALSE(MapSealed(file.get(), 4096, MapAccess::kRead).ok());
   int ends[2];

@@ -1,23 +1,14 @@
 // The shm transport under the contract.
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "rdma/shm/domain.h"
 #include "tests/rdma/transport_contract.h"
+#include "tests/support/subprocess.h"
 
 namespace osprey::rdma {
 namespace {
 
 class ShmFixture : public ContractFixture {
  public:
-  ShmFixture() {
-    char name[] = "/tmp/osprey-contract-XXXXXX";
-    EXPECT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-  }
-  ~ShmFixture() override { std::filesystem::remove_all(directory_); }
-
   absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(uint16_t version) override {
     ShmDomainOptions options;
     options.protocol_version = version;
@@ -29,7 +20,7 @@ class ShmFixture : public ContractFixture {
   std::string DeadUri() override { return "shm://" + directory_ + "/absent.sock"; }
 
  private:
-  std::string directory_;
+  const std::string directory_ = NewTemporaryDirectory();
   int next_ = 0;
 };
 
