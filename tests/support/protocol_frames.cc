@@ -1,8 +1,11 @@
 #include "tests/support/protocol_frames.h"
 
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "rdma/reasons.h"
@@ -24,7 +27,15 @@ FrameBytes AsBytes(absl::string_view text) {
 }
 
 std::string FromHex(absl::string_view hex) {
-  return absl::HexStringToBytes(absl::StrReplaceAll(hex, {{" ", ""}, {"\n", ""}}));
+  const std::string digits = absl::StrReplaceAll(hex, {{" ", ""}, {"\n", ""}});
+  std::string bytes;
+  for (size_t at = 0; at < digits.size(); at += 2) {
+    uint32_t byte = 0;
+    const bool is_hex = absl::SimpleHexAtoi(digits.substr(at, 2), &byte);
+    assert(is_hex);
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return bytes;
 }
 
 std::string WithByte(std::string frame, size_t at, uint8_t value) {
