@@ -261,9 +261,9 @@ TEST(StatusJsonTest, HasTheRowsOfThePage) {
       EXPECT_TRUE(ids.insert(id).second) << id;
       const std::vector<std::string> cells = CellsIn(html, id);
       ASSERT_EQ(cells.size(), 4u) << id;
-      EXPECT_EQ(cells[0], row["label"]);
-      EXPECT_EQ(cells[1], row["value"]);
-      EXPECT_EQ(cells[2], row["average"]);
+      EXPECT_EQ(cells[0], row["label"].get<std::string>());
+      EXPECT_EQ(cells[1], row["value"].get<std::string>());
+      EXPECT_EQ(cells[2], row["average"].get<std::string>());
       EXPECT_EQ(row["is_counter"].get<bool>(), state["counts"].contains(id)) << id;
     }
     size_t rows = 0;
