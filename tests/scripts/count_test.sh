@@ -95,6 +95,12 @@ expect "of tests in the lab, one that crashed and one that never ran have failed
 printf 'ok - a\nnot ok - b\nokay\nok - c (3 s)\n' > "$scratch/results/shell.log"
 expect "lines of shell tests are counted" "2 1"
 
+echo "//tests:m" > "$scratch/results/expected"
+xml "$scratch/results/m.xml" passed
+echo 0 > "$scratch/results/m.status"
+printf 'ok - a\nnot ok - b\n' > "$scratch/results/shell.log"
+expect "lines of shell tests beside tests in the lab are counted" "2 1"
+
 expect "an empty folder counts as nothing" "0 0"
 
 exit $failed

@@ -341,6 +341,14 @@ wrong_flags_are_told_with_the_usage() {
     expect_status 2
     expect_in err '--exact is one node with one emulated CPU'
   done
+  for wrong in --exact --accel=kvm; do
+    run --arm64=/ $wrong -- true
+    expect_status 2
+    expect_in err '--arm64 is emulated, and its clock is its own'
+  done
+  run --arm64="$scratch" -- true
+  expect_status 125
+  expect_in err 'tools/'  # it makes such a root; or installs the packages
 }
 
 the_exact_guests_clock_counts_instructions_and_skips_idle_time() {
