@@ -166,7 +166,7 @@ absl::Status MakeError(Reason reason, absl::string_view message) {
 
 absl::Status MakeError(absl::StatusCode code, Reason reason, absl::string_view message) {
   absl::Status status(code, message);
-  status.SetPayload(kReasonPayload, absl::Cord(absl::StrCat(static_cast<int>(reason))));
+  status.SetPayload(kReasonPayload, absl::Cord(absl::AlphaNum(static_cast<int>(reason)).Piece()));
   return status;
 }
 

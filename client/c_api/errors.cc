@@ -56,7 +56,7 @@ constexpr absl::string_view kCodePayload = "osprey/capi.Code";
 
 absl::Status Error(int code, absl::string_view message) {
   absl::Status status(absl::StatusCode::kInvalidArgument, message);
-  status.SetPayload(kCodePayload, absl::Cord(absl::StrCat(code)));
+  status.SetPayload(kCodePayload, absl::Cord(absl::AlphaNum(code).Piece()));
   return status;
 }
 

@@ -129,7 +129,7 @@ absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes) {
   absl::Status status =
       MakeError(Reason::kBufferTooSmall,
                 absl::StrCat("the value has ", needed, " bytes; there is room for ", bytes));
-  status.SetPayload(kBytesNeededPayload, absl::Cord(absl::StrCat(needed)));
+  status.SetPayload(kBytesNeededPayload, absl::Cord(absl::AlphaNum(needed).Piece()));
   return status;
 }
 
