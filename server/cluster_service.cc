@@ -14,9 +14,9 @@
 #include "server/cluster/links/peer_links.h"
 #include "server/config/host_limits.h"
 #include "server/log.h"
+#include "server/program/size_flag.h"
 #include "server/run.h"
 #include "server/server_parts.h"
-#include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {

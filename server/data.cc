@@ -18,8 +18,8 @@
 #include "index/layout/partitions.h"
 #include "index/writer/table.h"
 #include "server/log.h"
+#include "server/program/size_flag.h"
 #include "server/service_manager.h"
-#include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {

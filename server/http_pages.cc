@@ -15,8 +15,8 @@
 #include "server/monitoring/metrics.h"
 #include "server/monitoring/monitor.h"
 #include "server/monitoring/page/status_page.h"
+#include "server/program/version.h"
 #include "server/stats/stats.h"
-#include "tools/common/version.h"
 
 namespace osprey::server {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "tools/common/printable.h"
+#include "server/program/printable.h"
 
 namespace osprey::server {
 

@@ -10,12 +10,12 @@
 #include "server/config/host_limits.h"
 #include "server/config/sizing.h"
 #include "server/engine/pollers.h"
+#include "server/program/flags.h"
+#include "server/program/out_of_memory.h"
+#include "server/program/printable.h"
+#include "server/program/size_flag.h"
+#include "server/program/version.h"
 #include "server/serve.h"
-#include "tools/common/flags.h"
-#include "tools/common/out_of_memory.h"
-#include "tools/common/printable.h"
-#include "tools/common/size_flag.h"
-#include "tools/common/version.h"
 
 // Each ends with its default, since --help prints nothing else of it.
 DEFINE_string(listen, "rdma://0.0.0.0:7411",

@@ -25,13 +25,13 @@
 #include "server/log.h"
 #include "server/monitoring/http_server.h"
 #include "server/monitoring/poller_heartbeat.h"
+#include "server/program/size_flag.h"
+#include "server/program/version.h"
 #include "server/run.h"
 #include "server/server_parts.h"
 #include "server/service_manager.h"
 #include "server/stats/admission.h"
 #include "server/watchdog.h"
-#include "tools/common/size_flag.h"
-#include "tools/common/version.h"
 
 namespace osprey::server {
 namespace {

@@ -22,7 +22,7 @@ DATE = (1980, 1, 1, 0, 0, 0)  # of each file, so that the same sources make the 
 
 
 def version():
-    text = (ROOT / "tools/common/version.h").read_text(encoding="utf-8")
+    text = (ROOT / "server/program/version.h").read_text(encoding="utf-8")
     return re.search(r'kVersion = "([0-9.]+)"', text).group(1)
 
 

@@ -11,7 +11,7 @@
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/config/flag_parsing.h"
 #include "server/engine/pollers.h"
-#include "tools/common/size_flag.h"
+#include "server/program/size_flag.h"
 
 namespace osprey::server {
 namespace {

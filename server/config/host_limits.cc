@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "tools/common/size_flag.h"
+#include "server/program/size_flag.h"
 
 namespace osprey::server {
 namespace {

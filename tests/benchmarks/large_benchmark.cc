@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
+#include "server/program/flags.h"
 #include "tests/support/subprocess.h"
-#include "tools/common/flags.h"
 
 DEFINE_uint64(longest_mib, 64, "the longest value, in MiB");
 DEFINE_string(memory, "256MiB", "the server's memory; at least twice the longest value");

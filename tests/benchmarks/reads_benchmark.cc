@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "gflags/gflags.h"
+#include "server/program/flags.h"
 #include "tests/support/reads_count.h"
-#include "tools/common/flags.h"
 
 DEFINE_uint64(keys, osprey::ReadsOptions().keys, "keys at the end of a fill");
 DEFINE_uint64(samples, osprey::ReadsOptions().samples, "GETs at each moment of a fill");

@@ -163,7 +163,7 @@ FLAG = re.compile(r"(?:^|(?<=[\s\[|(]))--([a-z][a-z0-9-]*)")
 
 @functools.lru_cache(maxsize=None)
 def flags_of(program):
-    """Of a program, as its sources define them (see tools/common/flags.h); of a script, those that it names."""
+    """Of a program, as its sources define them (see server/program/flags.h); of a script, those that it names."""
     if program in SCRIPTS:
         source = read(program if (ROOT / program).is_file() else program + ".cc")
         parsed = {"help"} if "argparse" in source else set()

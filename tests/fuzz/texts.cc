@@ -20,12 +20,12 @@
 #include "rdma/address.h"
 #include "rdma/authentication.h"
 #include "server/config/config.h"
+#include "server/program/flags.h"
+#include "server/program/size_flag.h"
 #include "server/requests/decimal_int.h"
 #include "tests/fuzz/support/input.h"
 #include "tools/cli/commands/run.h"
-#include "tools/common/flags.h"
 #include "tools/common/histogram.h"
-#include "tools/common/size_flag.h"
 #include "tools/quickstart.d/deb_index.h"
 
 DEFINE_string(fuzz_text, "", "a text");

@@ -15,8 +15,8 @@
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/config/config.h"
 #include "server/config/host_limits.h"
+#include "server/program/size_flag.h"
 #include "tests/support/subprocess.h"
-#include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "server/config/host_limits.h"
-#include "tools/common/size_flag.h"
+#include "server/program/size_flag.h"
 
 namespace osprey::server {
 namespace {

@@ -62,8 +62,8 @@
 #include "client/client.h"
 #include "gflags/gflags.h"
 #include "index/layout/test_hooks.h"
+#include "server/program/flags.h"
 #include "tests/support/subprocess.h"
-#include "tools/common/flags.h"
 
 DEFINE_string(cpu, "max", "the model of the guest's CPU, for the report; checked for erms");
 DEFINE_double(seconds, 3, "for each size, in each round");

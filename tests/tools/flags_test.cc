@@ -1,4 +1,4 @@
-#include "tools/common/flags.h"
+#include "server/program/flags.h"
 
 #include <fstream>
 #include <string>

@@ -1,6 +1,6 @@
 // What goes to a terminal or a log: nothing that moves a cursor, ends a line or turns text around.
 
-#include "tools/common/printable.h"
+#include "server/program/printable.h"
 
 #include <random>
 #include <string>

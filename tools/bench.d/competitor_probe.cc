@@ -31,8 +31,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "gflags/gflags.h"
+#include "server/program/flags.h"
 #include "tools/bench.d/probe.h"
-#include "tools/common/flags.h"
 
 DEFINE_string(protocol, "", "redis or memcached");
 DEFINE_string(address, "", "tcp://IP:PORT or unix://PATH");

@@ -29,8 +29,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
+#include "server/program/flags.h"
 #include "tools/bench.d/probe.h"
-#include "tools/common/flags.h"
 #include "tools/loadgen/workload/random.h"
 
 DEFINE_string(server, "", "shm://PATH");

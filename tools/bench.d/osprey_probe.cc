@@ -35,8 +35,8 @@
 #include "absl/types/span.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
+#include "server/program/flags.h"
 #include "tools/bench.d/probe.h"
-#include "tools/common/flags.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH");
 DEFINE_string(wait, "spin", "how to wait for answers: spin, adaptive or event");

@@ -10,7 +10,7 @@
 //   binary  any bytes as they are, with a checksum a record; below
 //
 // `ttl` is what was left to live when it was exported, in seconds; none: until it is deleted.
-// Text here is what may go to a terminal (tools/common/printable.h), tabs and line ends besides.
+// Text here is what may go to a terminal (server/program/printable.h), tabs and line ends besides.
 //
 // The binary format; all numbers are little-endian:
 //

@@ -8,8 +8,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/program/printable.h"
 #include "tools/bulk/text.h"
-#include "tools/common/printable.h"
 
 namespace osprey {
 namespace {

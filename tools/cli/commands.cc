@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "server/program/flags.h"
+#include "server/program/size_flag.h"
 #include "tools/cli/commands/run.h"
-#include "tools/common/flags.h"
 #include "tools/common/server_uri.h"
-#include "tools/common/size_flag.h"
 
 namespace osprey {
 namespace {

@@ -20,9 +20,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "rdma/unique_fd.h"
+#include "server/program/printable.h"
 #include "tools/cli/line.h"
 #include "tools/common/own_file.h"
-#include "tools/common/printable.h"
 #include "tools/terminal/interrupt.h"
 
 namespace osprey {

@@ -6,9 +6,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/program/spelling.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/commands/run.h"
-#include "tools/common/spelling.h"
 
 namespace osprey {
 namespace {

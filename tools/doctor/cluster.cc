@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "server/cluster/etcd/etcd_client.h"
 #include "server/cluster/right/right_times.h"
-#include "tools/common/printable.h"
+#include "server/program/printable.h"
 
 namespace osprey::doctor {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
-#include "tools/common/size_flag.h"
+#include "server/program/size_flag.h"
 #include "tools/doctor/checks.h"
 
 namespace osprey::doctor {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "tools/common/size_flag.h"
+#include "server/program/size_flag.h"
 
 namespace osprey::doctor {
 namespace {

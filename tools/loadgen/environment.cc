@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "tools/common/build_commit.h"
+#include "server/program/build_commit.h"
 
 namespace osprey::loadgen {
 namespace {

@@ -13,7 +13,7 @@
 namespace osprey::loadgen {
 
 // host, cpu, cpus, kernel, compiler; build_id of this program, if the linker set one, to
-// distinguish two programs; commit of the build (tools/common/build_commit.h), if known.
+// distinguish two programs; commit of the build (server/program/build_commit.h), if known.
 Facts DescribeMachine();
 
 // Splits "a=1 b=2" into facts; words without = are left out.

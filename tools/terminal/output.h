@@ -7,7 +7,7 @@
 //   json     one object a command; a scan, one a key and then one that says how far it came. Bytes
 //            that are not UTF-8 are in base64; the field NAME_encoding says "utf-8" or "base64"
 //
-// What is escaped is one rule for all of them (tools/common/printable.h). It does not apply to the value
+// What is escaped is one rule for all of them (server/program/printable.h). It does not apply to the value
 // of a single plain get, nor to `people` and `plain` of Result, whose callers apply it.
 //
 // Errors go to the second stream as one line whatever the form; in JSON the object on the first
@@ -29,7 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "tools/common/printable.h"
+#include "server/program/printable.h"
 
 namespace osprey {
 

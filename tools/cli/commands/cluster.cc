@@ -19,12 +19,12 @@
 #include "server/cluster/configuration/cluster_record.h"
 #include "server/cluster/etcd/etcd_client.h"
 #include "server/cluster/etcd/etcd_flags.h"
+#include "server/program/size_flag.h"
 #include "tools/cli/commands/cluster_output.h"
 #include "tools/cli/commands/run.h"
 #include "tools/cluster/accept_loss.h"
 #include "tools/cluster/cluster_status.h"
 #include "tools/cluster/moves.h"
-#include "tools/common/size_flag.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/progress.h"
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "server/cluster/configuration/shard_record.h"
 #include "server/cluster/etcd/record_reader.h"
-#include "tools/common/printable.h"
-#include "tools/common/size_flag.h"
+#include "server/program/printable.h"
+#include "server/program/size_flag.h"
 
 namespace osprey {
 namespace {

@@ -12,8 +12,8 @@
 #include "rdma/address.h"
 #include "rdma/selftest/selftest.h"
 #include "server/cluster/etcd/etcd_flags.h"
+#include "server/program/size_flag.h"
 #include "tools/cli/commands/run.h"
-#include "tools/common/size_flag.h"
 #include "tools/doctor/cluster.h"
 #include "tools/doctor/peer.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "tools/common/printable.h"
+#include "server/program/printable.h"
 
 namespace osprey::loadgen {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "tools/common/spelling.h"
+#include "server/program/spelling.h"
 #include "tools/loadgen/workload/distributions.h"
 
 namespace osprey::loadgen {

@@ -1,4 +1,4 @@
-#include "tools/common/out_of_memory.h"
+#include "server/program/out_of_memory.h"
 
 #include <unistd.h>
 

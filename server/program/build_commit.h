@@ -1,7 +1,7 @@
 // The commit of this program's sources.
 
-#ifndef OSPREY_TOOLS_COMMON_BUILD_COMMIT_H_
-#define OSPREY_TOOLS_COMMON_BUILD_COMMIT_H_
+#ifndef OSPREY_SERVER_PROGRAM_BUILD_COMMIT_H_
+#define OSPREY_SERVER_PROGRAM_BUILD_COMMIT_H_
 
 #include "absl/strings/string_view.h"
 
@@ -15,4 +15,4 @@ absl::string_view BuildCommit();
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_COMMON_BUILD_COMMIT_H_
+#endif  // OSPREY_SERVER_PROGRAM_BUILD_COMMIT_H_

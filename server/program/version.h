@@ -1,7 +1,7 @@
 // The version of the project's programs.
 
-#ifndef OSPREY_TOOLS_COMMON_VERSION_H_
-#define OSPREY_TOOLS_COMMON_VERSION_H_
+#ifndef OSPREY_SERVER_PROGRAM_VERSION_H_
+#define OSPREY_SERVER_PROGRAM_VERSION_H_
 
 #include <string>
 
@@ -17,4 +17,4 @@ std::string VersionLine(absl::string_view program);
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_COMMON_VERSION_H_
+#endif  // OSPREY_SERVER_PROGRAM_VERSION_H_

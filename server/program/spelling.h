@@ -1,7 +1,7 @@
 // Suggests corrections for unknown names.
 
-#ifndef OSPREY_TOOLS_COMMON_SPELLING_H_
-#define OSPREY_TOOLS_COMMON_SPELLING_H_
+#ifndef OSPREY_SERVER_PROGRAM_SPELLING_H_
+#define OSPREY_SERVER_PROGRAM_SPELLING_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ std::string SuggestSpelling(absl::string_view name, absl::Span<const absl::strin
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_COMMON_SPELLING_H_
+#endif  // OSPREY_SERVER_PROGRAM_SPELLING_H_

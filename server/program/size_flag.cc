@@ -1,4 +1,4 @@
-#include "tools/common/size_flag.h"
+#include "server/program/size_flag.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"

@@ -16,8 +16,8 @@
 //
 // Thread rule: before other threads start.
 
-#ifndef OSPREY_TOOLS_COMMON_FLAGS_H_
-#define OSPREY_TOOLS_COMMON_FLAGS_H_
+#ifndef OSPREY_SERVER_PROGRAM_FLAGS_H_
+#define OSPREY_SERVER_PROGRAM_FLAGS_H_
 
 #include <string>
 #include <utility>
@@ -57,4 +57,4 @@ std::string DescribeFlags(absl::string_view file_part,
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_COMMON_FLAGS_H_
+#endif  // OSPREY_SERVER_PROGRAM_FLAGS_H_

@@ -12,8 +12,8 @@
 //
 // Thread rule: plain functions.
 
-#ifndef OSPREY_TOOLS_COMMON_PRINTABLE_H_
-#define OSPREY_TOOLS_COMMON_PRINTABLE_H_
+#ifndef OSPREY_SERVER_PROGRAM_PRINTABLE_H_
+#define OSPREY_SERVER_PROGRAM_PRINTABLE_H_
 
 #include <string>
 
@@ -45,4 +45,4 @@ std::string PrintableJson(absl::string_view json);
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_COMMON_PRINTABLE_H_
+#endif  // OSPREY_SERVER_PROGRAM_PRINTABLE_H_

@@ -1,4 +1,4 @@
-#include "tools/common/printable.h"
+#include "server/program/printable.h"
 
 #include <cstdint>
 

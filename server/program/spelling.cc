@@ -1,4 +1,4 @@
-#include "tools/common/spelling.h"
+#include "server/program/spelling.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "tools/common/flags.h"
+#include "server/program/flags.h"
 
 #include <algorithm>
 #include <fstream>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gflags/gflags.h"
-#include "tools/common/spelling.h"
+#include "server/program/spelling.h"
 
 namespace osprey {
 namespace {

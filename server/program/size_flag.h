@@ -1,7 +1,7 @@
 // Sizes in the user's form: 4096, 64KiB, 512MiB, 4GiB, 1TiB.
 
-#ifndef OSPREY_TOOLS_COMMON_SIZE_FLAG_H_
-#define OSPREY_TOOLS_COMMON_SIZE_FLAG_H_
+#ifndef OSPREY_SERVER_PROGRAM_SIZE_FLAG_H_
+#define OSPREY_SERVER_PROGRAM_SIZE_FLAG_H_
 
 #include <cstdint>
 #include <string>
@@ -21,4 +21,4 @@ std::string FormatSize(uint64_t bytes);
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_TOOLS_COMMON_SIZE_FLAG_H_
+#endif  // OSPREY_SERVER_PROGRAM_SIZE_FLAG_H_

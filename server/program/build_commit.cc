@@ -1,4 +1,4 @@
-#include "tools/common/build_commit.h"
+#include "server/program/build_commit.h"
 
 namespace osprey {
 

@@ -1,7 +1,7 @@
 // How every program of the project ends when it runs out of memory.
 
-#ifndef OSPREY_TOOLS_COMMON_OUT_OF_MEMORY_H_
-#define OSPREY_TOOLS_COMMON_OUT_OF_MEMORY_H_
+#ifndef OSPREY_SERVER_PROGRAM_OUT_OF_MEMORY_H_
+#define OSPREY_SERVER_PROGRAM_OUT_OF_MEMORY_H_
 
 namespace osprey {
 
@@ -12,4 +12,4 @@ void EndWhenOutOfMemory(const char* program);
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_COMMON_OUT_OF_MEMORY_H_
+#endif  // OSPREY_SERVER_PROGRAM_OUT_OF_MEMORY_H_

@@ -1,9 +1,9 @@
-#include "tools/common/version.h"
+#include "server/program/version.h"
 
 #include "absl/strings/str_cat.h"
 #include "index/layout/layout.h"
 #include "rdma/handshake.h"
-#include "tools/common/build_commit.h"
+#include "server/program/build_commit.h"
 
 namespace osprey {
 
