@@ -166,6 +166,7 @@ absl::Status MakeError(Reason reason, absl::string_view message) {
 
 absl::Status MakeError(absl::StatusCode code, Reason reason, absl::string_view message) {
   absl::Status status(code, message);
+  // Of a string_view: clang 18 and gcc name Cord's template for strings differently.
   status.SetPayload(kReasonPayload, absl::Cord(absl::AlphaNum(static_cast<int>(reason)).Piece()));
   return status;
 }

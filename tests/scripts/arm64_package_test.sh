@@ -11,20 +11,7 @@ readonly lab_s_max=3000  # never reached: a guest whose command hangs is silent 
 scratch=$(mktemp -d /tmp/arm64-package-test-XXXXXX)
 readonly scratch
 trap 'rm -rf "$scratch"' EXIT
-failed=0
-
-# check SENTENCE COMMAND...
-check() {
-  local sentence=$1
-  shift
-  if "$@" > "$scratch/log" 2>&1; then
-    echo "ok - $sentence"
-  else
-    tail -n 40 "$scratch/log"
-    echo "not ok - $sentence"
-    failed=1
-  fi
-}
+. tests/scripts/cases.bash
 
 readonly names=(osprey libosprey1 libosprey-dev python3-osprey)
 
@@ -87,4 +74,4 @@ check "packages for arm64 are built" build
 check "what is in them is for arm64" are_for_arm64
 check "a program in C is built of them" c_program_is_built
 check "their programs and libraries run on arm64, over verbs" programs_run
-exit "$failed"
+[[ $failed -eq 0 ]]

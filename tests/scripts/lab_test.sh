@@ -341,14 +341,18 @@ wrong_flags_are_told_with_the_usage() {
     expect_status 2
     expect_in err '--exact is one node with one emulated CPU'
   done
-  for wrong in --exact --accel=kvm; do
+  for wrong in --exact --accel=kvm --refresh; do
     run --arm64=/ $wrong -- true
     expect_status 2
-    expect_in err '--arm64 is emulated, and its clock is its own'
+    expect_in err '--arm64 is emulated, with the kernel of its root'
   done
-  run --arm64="$scratch" -- true
-  expect_status 125
-  expect_in err 'tools/'  # it makes such a root; or installs the packages
+  # Where the packages of `arm64` are not installed, it says so.
+  for wrong in '' "$scratch"; do
+    run --arm64="$wrong" -- true
+    expect_status 125
+    expect_in err arm64
+    expect_empty out
+  done
 }
 
 the_exact_guests_clock_counts_instructions_and_skips_idle_time() {

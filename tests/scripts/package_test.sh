@@ -20,22 +20,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-passed=0
-failed=0
-
-# check SENTENCE COMMAND...
-check() {
-  local sentence=$1
-  shift
-  if "$@" > "$scratch/log" 2>&1; then
-    echo "ok - $sentence"
-    passed=$((passed + 1))
-  else
-    tail -n 40 "$scratch/log"
-    echo "not ok - $sentence"
-    failed=$((failed + 1))
-  fi
-}
+. tests/scripts/cases.bash
 
 build() {
   local directory=${1:-$scratch/built} name paths

@@ -1,12 +1,12 @@
 #include "tests/support/protocol_frames.h"
 
+#include <sodium.h>
+
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "rdma/reasons.h"
 #include "rdma/wire/batch.h"
@@ -27,14 +27,12 @@ FrameBytes AsBytes(absl::string_view text) {
 }
 
 std::string FromHex(absl::string_view hex) {
-  const std::string digits = absl::StrReplaceAll(hex, {{" ", ""}, {"\n", ""}});
-  std::string bytes;
-  for (size_t at = 0; at < digits.size(); at += 2) {
-    uint32_t byte = 0;
-    const bool is_hex = absl::SimpleHexAtoi(digits.substr(at, 2), &byte);
-    assert(is_hex);
-    bytes.push_back(static_cast<char>(byte));
-  }
+  std::string bytes(hex.size() / 2, '\0');
+  size_t length = 0;
+  const int error = sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+                                   hex.data(), hex.size(), " \n", &length, nullptr);
+  assert(error == 0);
+  bytes.resize(length);
   return bytes;
 }
 

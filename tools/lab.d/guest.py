@@ -94,8 +94,8 @@ def tsc_khz():
 class Settings:
     """How each guest is made; the same for both nodes."""
     machine: Machine
-    root: str  # of what the guest sees as its own, in the host's files; "": they are what it sees
-    shared: tuple[str, ...]  # with a root of its own: the host's directories that it sees
+    root: str  # the host's directory that the command has as its root
+    shared: tuple[str, ...]  # with another root than "/": the host's directories that are in it, too
     kernel: os.PathLike
     initramfs: os.PathLike
     accelerator: str
@@ -290,7 +290,7 @@ class Guest:
         node, settings = self.node, self._settings
         gids = [ipaddress.IPv6Address(text).exploded for text in (f"::ffff:{address(node)}", address6(node))]
         told = dict(node=node, nodes=settings.nodes, mtu=settings.mtu_bytes, gids=",".join(gids),
-                    stdin=int(pass_stdin), disk=int(self._has_disk()), root=settings.root or "/",
+                    stdin=int(pass_stdin), disk=int(self._has_disk()), root=settings.root,
                     shared=",".join(settings.shared), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
         known = [f"tsc_early_khz={settings.tsc_khz}"] if settings.tsc_khz else []
         return " ".join([KERNEL_ARGUMENTS, settings.machine.kernel_arguments] + known + [f"lab_{key}={value}" for key, value in told.items()])

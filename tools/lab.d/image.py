@@ -54,11 +54,13 @@ def obtain_of_root(root):
     for wanted in ("boot/vmlinuz-*", "lib/modules/*/modules.builtin", "bin/busybox"):
         if not any(root.glob(wanted)):
             raise ImageError(f"{root} has no {wanted}: make such a directory by tools/test.d/arm64-root")
-    kernel = next(root.glob("boot/vmlinuz-*"))
-    directory = cache / _image_name(kernel, root / "bin/busybox")
-    with _locked(cache):
-        if not directory.is_dir():
-            _make_image(cache, root, root / "bin/busybox", directory)
+    busybox = root / "bin/busybox"
+    directory = cache / _image_name(root.name, busybox)
+    if not _is_made(directory):
+        with _locked(cache):
+            if not directory.is_dir():
+                _make_image(cache, root, busybox, directory)
+                _remove_old_images(cache, directory)
     return directory / "kernel", directory / "initramfs"
 
 
@@ -67,22 +69,29 @@ def obtain(refresh=False):
     cache = _cache_directory()
     package = _newest_kernel_package(cache)
     if package and not refresh:
-        directory = cache / _image_name(package)
-        if directory.is_dir():
-            with contextlib.suppress(OSError):
-                os.utime(directory)  # it is in use: see _remove_old_images
+        directory = cache / _image_name(package.name)
+        if _is_made(directory):
             return directory / "kernel", directory / "initramfs"
     with _locked(cache):
         package = _newest_kernel_package(cache)
         if refresh or not package:
             package = _download_kernel(cache)
-        directory = cache / _image_name(package)
+        directory = cache / _image_name(package.name)
         if not directory.is_dir():
             with _scratch(cache) as tree:
                 _run(["dpkg-deb", "--extract", package, tree], "unpack Debian's kernel")
                 _make_image(cache, tree, BUSYBOX, directory)
             _remove_old_images(cache, directory)
     return directory / "kernel", directory / "initramfs"
+
+
+def _is_made(directory):
+    """Whether the image is there. Then it counts as in use (_remove_old_images)."""
+    if not directory.is_dir():
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(directory)
+    return True
 
 
 def _cache_directory():
@@ -121,9 +130,9 @@ def _newest_kernel_package(cache):
     return packages[-1] if packages else None
 
 
-def _image_name(package, busybox=BUSYBOX):
-    """Changes with the kernel, the init, the list of modules, busybox, and how an image is made."""
-    digest = hashlib.sha256(package.name.encode())
+def _image_name(kernel, busybox=BUSYBOX):
+    """Changes with the kernel (the name of what it comes from), the init, the list of modules, busybox, and how an image is made."""
+    digest = hashlib.sha256(kernel.encode())
     for part in (INIT, MODULES, pathlib.Path(__file__)):
         digest.update(hashlib.sha256(part.read_bytes()).digest())
     digest.update(str(busybox.stat().st_size).encode())
