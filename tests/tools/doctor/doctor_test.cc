@@ -1,10 +1,6 @@
 // kvcli doctor on simulated machines: files below a folder, devices from a list.
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/subprocess.h"
+#include "tests/tools/doctor/doctor_fixture.h"
 #include "tools/doctor/checks.h"
-#include "tools/doctor/cluster.h"
 #include "tools/doctor/peer.h"
 
 namespace osprey::doctor {
@@ -26,128 +21,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr char kNoGid[] = "0000:0000:0000:0000:0000:0000:0000:0000";
-constexpr char kIpv4Gid[] = "0000:0000:0000:0000:0000:ffff:0a4d:0001";
-constexpr char kLinkLocalGid[] = "fe80:0000:0000:0000:0011:22ff:fe33:4455";
-
-class FakeMachine : public RootedMachine {
- public:
-  explicit FakeMachine(const std::string& root) : RootedMachine(root), root_(root) {}
-
-  void Write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(
-        std::filesystem::path(absl::StrCat(root_, path)).parent_path());
-    std::ofstream(absl::StrCat(root_, path)) << text << "\n";
-  }
-  void Remove(const std::string& path) { std::filesystem::remove_all(absl::StrCat(root_, path)); }
-  void SetLink(const std::string& path, const std::string& target) {
-    std::filesystem::create_directories(
-        std::filesystem::path(absl::StrCat(root_, path)).parent_path());
-    Remove(path);
-    std::filesystem::create_symlink(target, absl::StrCat(root_, path));
-  }
-  void SetGid(int index, const std::string& gid, const std::string& type) {
-    const std::string port = "/sys/class/infiniband/rxe0/ports/1";
-    Write(absl::StrCat(port, "/gids/", index), gid);
-    if (gid == kNoGid) return;
-    Write(absl::StrCat(port, "/gid_attrs/types/", index), type);
-    Write(absl::StrCat(port, "/gid_attrs/ndevs/", index), "lab0");
-  }
-
-  std::vector<rdma::VerbsDevice> VerbsDevices() const override { return verbs; }
-  rdma::ForkSupport Fork() const override { return fork; }
-  std::optional<KernelClock> Clock() const override { return clock; }
-  std::optional<std::string> Run(const std::vector<std::string>& args) const override {
-    const auto found = output.find(absl::StrJoin(args, " "));
-    if (found == output.end()) return std::nullopt;
-    return found->second;
-  }
-  int OpenError(const std::string& path) const override {
-    const auto found = open_errors.find(path);
-    return found == open_errors.end() ? RootedMachine::OpenError(path) : found->second;
-  }
-
-  std::vector<rdma::VerbsDevice> verbs;
-  rdma::ForkSupport fork = rdma::ForkSupport::kUnneeded;
-  std::optional<KernelClock> clock = KernelClock{0, true};
-  std::map<std::string, std::string> output;
-  std::map<std::string, int> open_errors;
-
- private:
-  const std::string root_;
-};
-
-class DoctorTest : public ::testing::Test {
- protected:
-  DoctorTest() : machine_(NewTemporaryDirectory()) {
-    machine_.Write("/proc/meminfo",
-                   "MemTotal:       8000000 kB\nMemAvailable:   6000000 kB\nHugePages_Total:       "
-                   "0\nHugePages_Free:        0\nHugepagesize:       2048 kB");
-    machine_.Write("/proc/self/status", "Name:\tkvcli\nCapEff:\t0000000000000000");
-    SetMemlock("unlimited");
-    machine_.Write("/proc/sys/kernel/osrelease", "6.1.0-test");
-    AddInterface("eth0", "up", 9000);
-  }
-
-  void AddInterface(const std::string& name, const std::string& state, int mtu) {
-    machine_.Write(absl::StrCat("/sys/class/net/", name, "/type"), "1");
-    machine_.Write(absl::StrCat("/sys/class/net/", name, "/operstate"), state);
-    machine_.Write(absl::StrCat("/sys/class/net/", name, "/mtu"), absl::StrCat(mtu));
-  }
-
-  void SetMemlock(const std::string& limit) {
-    machine_.Write("/proc/self/limits",
-                   absl::StrCat("Limit                     Soft Limit           Hard Limit\n"
-                                "Max locked memory         ",
-                                limit, "              ", limit, "              bytes"));
-  }
-
-  // A machine with soft-RoCE and a correct configuration.
-  void AddDevice() {
-    AddInterface("lab0", "up", 9000);
-    const std::string device = "/sys/class/infiniband/rxe0";
-    machine_.Write(device + "/parent", "lab0");
-    machine_.Write(device + "/ports/1/state", "4: ACTIVE");
-    machine_.Write(device + "/ports/1/link_layer", "Ethernet");
-    machine_.SetGid(0, kLinkLocalGid, "RoCE v2");
-    machine_.SetGid(1, kIpv4Gid, "RoCE v2");
-    machine_.SetGid(2, kNoGid, "");
-    machine_.Write("/sys/class/infiniband_verbs/uverbs0/ibdev", "rxe0");
-    machine_.Write("/dev/infiniband/uverbs0", "");
-    machine_.Write("/dev/infiniband/rdma_cm", "");
-    machine_.verbs = {{"rxe0", "", {{1, 4096}}, 1000}};
-    machine_.output["rdma -j resource show qp"] = "[]";
-    machine_.output["nft list ruleset"] = "";
-  }
-
-  // The findings of one check.
-  std::vector<Finding> Of(const std::string& check, const CheckOptions& options = {}) {
-    std::vector<Finding> result;
-    for (Finding& finding : CheckMachine(machine_, options)) {
-      if (finding.check == check) result.push_back(std::move(finding));
-    }
-    return result;
-  }
-
-  // The finding of a check, which must be the only one.
-  Finding One(const std::string& check, Outcome outcome, const CheckOptions& options = {}) {
-    std::vector<Finding> findings = Of(check, options);
-    EXPECT_EQ(findings.size(), 1U) << check;
-    if (findings.empty()) return {};
-    EXPECT_EQ(findings[0].outcome, outcome) << findings[0].reason;
-    if (outcome == Outcome::kWarn || outcome == Outcome::kFail) {
-      EXPECT_FALSE(findings[0].fixes.empty()) << findings[0].reason;
-    } else {
-      EXPECT_THAT(findings[0].fixes, IsEmpty());
-    }
-    return findings[0];
-  }
-
-  static std::string Fixes(const Finding& finding) { return absl::StrJoin(finding.fixes, "\n"); }
-
-  FakeMachine machine_;
-};
 
 TEST_F(DoctorTest, AMachineWithSoftRoceAsItShouldBePassesEveryCheck) {
   AddDevice();
@@ -505,101 +378,6 @@ TEST(DoctorPeerTest, WhereNothingPassesItIsNotTheMtu) {
 
 TEST(DoctorPeerTest, AFullServerIsAWarning) {
   EXPECT_EQ(SizeFailure(1024, 65536, absl::ResourceExhaustedError("full")).outcome, Outcome::kWarn);
-}
-
-// --- Clusters
-
-std::string OutcomesOf(const std::vector<Finding>& findings) {
-  return absl::StrJoin(findings, " ", [](std::string* out, const Finding& finding) {
-    EXPECT_EQ(finding.fixes.empty(),
-              finding.outcome == Outcome::kPass || finding.outcome == Outcome::kSkip);
-    absl::StrAppend(out, NameOf(finding.outcome));
-  });
-}
-
-TEST_F(DoctorTest, ClocksThatLeasesCannotTrustAreNamed) {
-  const auto outcomes = [this] {
-    std::vector<Finding> findings;
-    CheckClocks(machine_, findings);
-    return OutcomesOf(findings);
-  };
-  EXPECT_EQ(outcomes(), "SKIP PASS PASS");
-  machine_.Write("/proc/cpuinfo", "flags\t\t: fpu constant_tsc nonstop_tsc sse");
-  EXPECT_EQ(outcomes(), "PASS PASS PASS");
-  machine_.Write("/proc/cpuinfo", "flags\t\t: fpu constant_tsc sse");
-  EXPECT_EQ(outcomes(), "WARN PASS PASS");
-  machine_.clock = KernelClock{-0.06, false};
-  EXPECT_EQ(outcomes(), "WARN WARN WARN");
-  machine_.clock = KernelClock{0.1, true};
-  EXPECT_EQ(outcomes(), "WARN FAIL PASS");
-  machine_.clock = std::nullopt;
-  EXPECT_EQ(outcomes(), "WARN SKIP");
-}
-
-TEST(DoctorRoomTest, ServersThatRunAreToHaveMemoryForAllCopies) {
-  ClusterStatus status;
-  status.cluster.shards = 4;
-  status.cluster.replicas = 2;
-  const auto add = [&](const std::string& id, uint32_t slots, bool runs) {
-    ClusterStatus::Server& server = status.servers[id];
-    server.stored.record = ServerRecord{1, {}, 0, slots};
-    server.is_renewed = runs;
-  };
-  const auto judge = [&] {
-    std::vector<Finding> findings;
-    CheckRoom(status, findings);
-    return OutcomesOf(findings);
-  };
-  add("a", 9, true);
-  EXPECT_EQ(judge(), "") << "each shard has its own warning";
-  add("b", 3, true);
-  EXPECT_EQ(judge(), "WARN") << "of 4 + 3 copies";
-  add("c", 4, false);
-  EXPECT_EQ(judge(), "WARN");
-  add("c", 1, true);
-  EXPECT_EQ(judge(), "PASS");
-}
-
-TEST(DoctorEtcdTest, EndpointsAreJudgedByVersionLeaderAlarmsAndTime) {
-  EndpointAnswer good;
-  good.address = "h:2379";
-  good.member.version = "3.4.23";
-  good.member.leader_id = 5;
-  good.slowest = absl::Milliseconds(90);
-  const auto judge = [](const EndpointAnswer& answer) {
-    std::vector<Finding> findings;
-    CheckEndpoints({answer}, findings);
-    return absl::StrCat(OutcomesOf(findings), " ", findings.at(0).reason);
-  };
-  EXPECT_EQ(judge(good), "PASS h:2379 has etcd 3.4.23, and takes 90 ms for a transaction");
-  for (const char* version : {"3.3.27", "2.9.1", "3", ""}) {
-    EndpointAnswer old = good;
-    old.member.version = version;
-    EXPECT_THAT(judge(old), HasSubstr(", and servers need 3.4")) << version;
-  }
-  for (const char* version : {"3.4.0", "3.5.9", "3.10.1", "4.0.0"}) {
-    EndpointAnswer newer = good;
-    newer.member.version = version;
-    EXPECT_THAT(judge(newer), ::testing::StartsWith("PASS ")) << version;
-  }
-  EndpointAnswer slow = good;
-  slow.slowest = absl::Milliseconds(91);
-  EXPECT_THAT(judge(slow), HasSubstr("WARN h:2379 takes 91 ms for a transaction: a server gives up "
-                                     "after 900 ms"));
-  slow.slowest = absl::Milliseconds(901);
-  EXPECT_THAT(judge(slow), ::testing::StartsWith("FAIL "));
-  EndpointAnswer alone = good;
-  alone.member.leader_id = 0;
-  EXPECT_THAT(judge(alone), HasSubstr("FAIL h:2379 has no leader"));
-  EndpointAnswer full = good;
-  full.member.errors = {"memberID:1 alarm:NOSPACE"};
-  EXPECT_THAT(judge(full), HasSubstr("FAIL h:2379 has an alarm: memberID:1 alarm:NOSPACE"));
-  EndpointAnswer large = good;
-  large.member.database_bytes = (uint64_t{1} << 30) + (1 << 20);
-  EXPECT_THAT(judge(large), HasSubstr("WARN h:2379 has a database of 1025 MiB"));
-  EndpointAnswer failed = good;
-  failed.failure = absl::UnauthenticatedError("etcd at h:2379: no; give a user");
-  EXPECT_EQ(judge(failed), "FAIL etcd at h:2379: no");
 }
 
 }  // namespace
