@@ -89,6 +89,19 @@ int WaitFor(pid_t pid, absl::Time deadline) {
   return ExitStatusOf(wait_status);
 }
 
+// Sends options.signal to `pid`, a child that may end by itself, when `options` say so.
+void SignalAt(pid_t pid, const std::string& out, const ProgramOptions& options,
+              absl::Time deadline) {
+  while (!absl::StrContains(ReadFile(out), options.signal_at)) {
+    siginfo_t ended = {};
+    waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT);
+    if (ended.si_pid == pid || absl::Now() > deadline) return;
+    absl::SleepFor(kPollEvery);
+  }
+  absl::SleepFor(options.signal_delay);
+  kill(pid, options.signal);
+}
+
 // The folders that this process made; they are removed when it ends.
 class TemporaryDirectories {
  public:
@@ -131,7 +144,11 @@ ProgramResult RunProgram(const std::vector<std::string>& args, const ProgramOpti
   std::ofstream(files.in, std::ios::binary) << options.input;
   ProgramResult result;
   const pid_t pid = Spawn(args, options.environment, files);
-  if (pid > 0) result.exit_status = WaitFor(pid, absl::Now() + options.timeout);
+  if (pid > 0) {
+    const absl::Time deadline = absl::Now() + options.timeout;
+    if (!options.signal_at.empty()) SignalAt(pid, files.out, options, deadline);
+    result.exit_status = WaitFor(pid, deadline);
+  }
   if (options.out_file.empty()) result.out = ReadFile(files.out);
   result.err = ReadFile(files.err);
   for (const char* name : {"/in", "/out", "/err"}) unlink((directory + name).c_str());

@@ -6,6 +6,7 @@
 #ifndef OSPREY_TESTS_SUPPORT_SUBPROCESS_H_
 #define OSPREY_TESTS_SUPPORT_SUBPROCESS_H_
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -30,6 +31,10 @@ struct ProgramOptions {
   std::vector<std::string> environment;  // NAME=VALUE, added to the test's environment
   std::string out_file;                  // standard output goes there instead of ProgramResult::out
   absl::Duration timeout = absl::Seconds(60);  // after this time it is killed
+  // Sends `signal` once this is in the standard output, and `signal_delay` has passed; empty: never.
+  std::string signal_at;
+  int signal = SIGTERM;
+  absl::Duration signal_delay;
 };
 
 // Runs args[0] (found by PATH if it has no slash) and waits for its end.

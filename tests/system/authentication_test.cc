@@ -211,8 +211,10 @@ TEST_F(AuthenticationTest, CatalogTakesTheKey) {
 
 TEST_F(AuthenticationTest, KvserverChecksTheKeyBeforeItStartsAndNeverPrintsIt) {
   const auto run = [&](const std::string& flag) {
-    return RunProgram({"timeout", "--foreground", "--preserve-status", "2", "server/kvserver",
-                       "--memory=16MiB", "--listen=" + NewListenAddress(), flag});
+    ProgramOptions options;
+    options.signal_at = "ready ";
+    return RunProgram({"server/kvserver", "--memory=16MiB", "--listen=" + NewListenAddress(), flag},
+                      options);
   };
   for (const std::string& file :
        {directory_ + "/absent", File("everybodys", kKey, 0640), File("short", "short"),

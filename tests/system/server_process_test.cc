@@ -38,12 +38,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Runs kvserver with `flags` for a second, then ends it as `timeout` does.
-ProgramResult RunForASecond(std::vector<std::string> flags, const std::string& signal = "TERM") {
-  std::vector<std::string> args = {
-      "timeout", "--foreground", "--preserve-status", "--signal=" + signal, "1", "server/kvserver"};
+// Runs kvserver with `flags` until it is ready at `uri`, then sends options.signal.
+ProgramResult RunUntilReady(const std::string& uri, const std::vector<std::string>& flags,
+                            ProgramOptions options = {}) {
+  std::vector<std::string> args = {"server/kvserver"};
   args.insert(args.end(), flags.begin(), flags.end());
-  return RunProgram(args);
+  options.signal_at = "ready " + uri;
+  return RunProgram(args, options);
 }
 
 std::string ShmUri(const std::string& directory, const std::string& name = "s") {
@@ -169,9 +170,11 @@ TEST(ServerProcessTest, HelpAndVersionGoToStandardOutput) {
 TEST(ServerProcessTest, SaysReadyForEachAddressAndEndsCleanlyOnBothSignals) {
   const std::string directory = NewTemporaryDirectory();
   const std::string one = ShmUri(directory, "one"), two = ShmUri(directory, "two");
-  for (const char* signal : {"TERM", "INT"}) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    ProgramOptions options;
+    options.signal = signal;
     const ProgramResult result =
-        RunForASecond({"--listen", one + "," + two, "--memory=16MiB"}, signal);
+        RunUntilReady(two, {"--listen", one + "," + two, "--memory=16MiB"}, options);
     EXPECT_EQ(result.exit_status, 0) << result.err;
     EXPECT_EQ(result.out, absl::StrCat("ready ", one, "\nready ", two, "\n"));
     EXPECT_THAT(result.err, AllOf(HasSubstr("transport=shm"), HasSubstr("device=none"),
@@ -183,8 +186,9 @@ TEST(ServerProcessTest, DashesUnderscoresAndFlagfilesAreTakenAlike) {
   const std::string directory = NewTemporaryDirectory();
   const std::string file = directory + "/flags";
   std::ofstream(file) << "# for the test\n--connections-max=7\n--value_max=64KiB\n--poll=event\n";
+  const std::string uri = ShmUri(directory);
   const ProgramResult result =
-      RunForASecond({"--flagfile=" + file, "--memory=16MiB", "--listen=" + ShmUri(directory)});
+      RunUntilReady(uri, {"--flagfile=" + file, "--memory=16MiB", "--listen=" + uri});
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("connections_max=7"), HasSubstr("value_max=64KiB"),
                                 HasSubstr("poll=event")));
@@ -408,10 +412,7 @@ TEST(ServerProcess, NotifiesSystemdWhenItIsReadyAndWhenItEnds) {
   ProgramOptions options;
   options.environment = {absl::StrCat("NOTIFY_SOCKET=", directory, "/notify")};
   const std::string uri = ShmUri(directory);
-  const ProgramResult result =
-      RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "1",
-                  "server/kvserver", "--listen=" + uri, "--memory=64MiB"},
-                 options);
+  const ProgramResult result = RunUntilReady(uri, {"--listen=" + uri, "--memory=64MiB"}, options);
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_THAT(manager.Received(),
               testing::ElementsAre(absl::StrCat("READY=1\nSTATUS=ready at ", uri, ", memory 64MiB"),
@@ -425,10 +426,9 @@ TEST(ServerProcess, NotifiesTheSystemdWatchdogOnlyIfConfigured) {
     ProgramOptions options;
     options.environment = std::move(environment);
     options.environment.push_back(absl::StrCat("NOTIFY_SOCKET=", directory, "/notify"));
-    const ProgramResult result =
-        RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "1",
-                    "server/kvserver", "--listen=" + ShmUri(directory), "--memory=64MiB"},
-                   options);
+    options.signal_delay = absl::Seconds(1);
+    const std::string uri = ShmUri(directory);
+    const ProgramResult result = RunUntilReady(uri, {"--listen=" + uri, "--memory=64MiB"}, options);
     EXPECT_EQ(result.exit_status, 0) << result.err;
     const std::vector<std::string> told = manager.Received();
     return std::count(told.begin(), told.end(), "WATCHDOG=1");
@@ -446,10 +446,8 @@ TEST(ServerProcess, StartsWhereNoServiceManagerListensAtItsSocket) {
   for (const char* socket : {"/absent/notify", "relative", "", "/"}) {
     ProgramOptions options;
     options.environment = {absl::StrCat("NOTIFY_SOCKET=", socket)};
-    const ProgramResult result =
-        RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "2",
-                    "server/kvserver", "--listen=" + ShmUri(directory), "--memory=64MiB"},
-                   options);
+    const std::string uri = ShmUri(directory);
+    const ProgramResult result = RunUntilReady(uri, {"--listen=" + uri, "--memory=64MiB"}, options);
     EXPECT_EQ(result.exit_status, 0) << socket << result.err;
   }
 }

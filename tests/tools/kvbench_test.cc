@@ -282,7 +282,7 @@ TEST_F(KvbenchOnAnyTransportTest, FilesAreWrittenIfStdoutIsClosed) {
 TEST_F(KvbenchTest, AnInterruptionIsStatusFourWithTheReportOfWhatWasDone) {
   Load();
   const auto interrupted = [&](std::vector<std::string> args) {
-    args.insert(args.begin(), {"timeout", "--foreground", "--preserve-status", "--signal=INT", "1",
+    args.insert(args.begin(), {"timeout", "--foreground", "--preserve-status", "--signal=INT", "3",
                                "tools/kvbench"});
     return RunProgram(args);
   };
