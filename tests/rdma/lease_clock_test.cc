@@ -203,9 +203,11 @@ TEST(SaysInvariantTscTest, AllProcessorsMustSaySo) {
 
 // The clocks of the machine that runs the test: they agree with another, and never go back.
 TEST(LeaseClockMachineTest, RunsAsTheMachinesClocksDo) {
+  using Steady = std::chrono::steady_clock;
   SharedLeaseClock clock(MachineClocks());
-  const absl::Time before = clock.Now();
-  const auto started = std::chrono::steady_clock::now();
+  const auto before_started = Steady::now();
+  const absl::Time started = clock.Now();
+  const auto after_started = Steady::now();
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -219,10 +221,12 @@ TEST(LeaseClockMachineTest, RunsAsTheMachinesClocksDo) {
   }
   for (std::thread& thread : threads) thread.join();
   absl::SleepFor(absl::Milliseconds(200));
-  const absl::Duration passed = clock.Now() - before;
-  const absl::Duration other = absl::FromChrono(std::chrono::steady_clock::now() - started);
-  EXPECT_GE(passed, other * 0.85);
-  EXPECT_LE(passed, other * 1.15 + absl::Milliseconds(50));
+  const auto before_ended = Steady::now();
+  const absl::Duration passed = clock.Now() - started;
+  const auto after_ended = Steady::now();
+  // However long the thread stood still between two readings.
+  EXPECT_GE(passed, absl::FromChrono(before_ended - after_started) * 0.85);
+  EXPECT_LE(passed, absl::FromChrono(after_ended - before_started) * 1.15 + absl::Milliseconds(50));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "rdma/errors.h"
 #include "rdma/selftest/control.h"
 #include "rdma/selftest/endpoint.h"
+#include "tests/support/running_time.h"
 
 namespace osprey::rdma::selftest {
 namespace {
@@ -150,10 +151,10 @@ TEST_F(SelftestControl, AnotherStepIsRefused) {
 TEST_F(SelftestControl, ASilentEndIsLeftInTime) {
   const Message message = AtStep(1);
   TheySend(&message, sizeof(message) - 1);
-  const absl::Time begin = absl::Now();
+  const RunningTime time;
   const absl::Status status = Ours(absl::Milliseconds(200)).Exchange(Message()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(3));
+  EXPECT_LT(time.Passed(), absl::Seconds(3));
 }
 
 TEST_F(SelftestControl, AnEndThatGoesIsUnavailableAndNoSignal) {
