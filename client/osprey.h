@@ -110,6 +110,7 @@ enum osprey_error {
   OSPREY_ERROR_SERVER_UNPROVEN = 514,  // the server does not prove that it has the client's key
   OSPREY_ERROR_NOT_SERVING = 515,      // the server is in a cluster and does not serve now
   OSPREY_ERROR_WRONG_SHARD = 516,      // the server has another shard of its cluster
+  OSPREY_ERROR_FORKED = 517,           // over RDMA: the process is a fork of one that uses it
   // 9xx: any other error; the message explains it.
   OSPREY_ERROR_OTHER = 900
 };

@@ -37,6 +37,14 @@ absl::Status NoDeviceError() {
       "tools/lab, or use a shm:// address for processes of one host");
 }
 
+absl::Status ForkedError() {
+  return MakeError(
+      Reason::kForked,
+      "this process was forked from one that uses RDMA, whose open devices only serve that one; "
+      "start it by exec (in Python: multiprocessing's start method \"spawn\"), or close all "
+      "clients before the fork");
+}
+
 absl::Status NotRdmaAddressError(absl::string_view host,
                                  const std::vector<std::string>& rdma_addresses) {
   const std::string those =

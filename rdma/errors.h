@@ -21,6 +21,7 @@ bool BrokeRules(const absl::Status& status);
 bool IsTooManyExposed(const absl::Status& status);
 
 absl::Status NoDeviceError();
+absl::Status ForkedError();
 absl::Status NotRdmaAddressError(absl::string_view host,
                                  const std::vector<std::string>& rdma_addresses);
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes);

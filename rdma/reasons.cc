@@ -118,6 +118,8 @@ constexpr ReasonRow kRows[] = {
      "the server has another shard of its cluster than the client expects; connect to the "
      "addresses "
      "of shard 0"},
+    {Reason::kForked, Code::kFailedPrecondition, 0, "OSPREY_ERROR_FORKED",
+     "the process is a fork of one that uses RDMA; start it by exec, or by Python's spawn"},
 };
 
 constexpr bool NumbersRise() {

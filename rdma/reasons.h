@@ -80,6 +80,7 @@ enum class Reason {
   kServerUnproven = 514,          // UNAUTHENTICATED: the server does not prove that it has the key
   kNotServing = 515,              // UNAVAILABLE: the server is in a cluster and does not serve now
   kWrongShard = 516,              // INVALID_ARGUMENT: the server has another shard, or other shards
+  kForked = 517,                  // FAILED_PRECONDITION: the devices are open in the parent process
 };
 
 // The Reason of a status that this project made; kNone for OK and for statuses of other origin. Two

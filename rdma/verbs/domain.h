@@ -19,8 +19,9 @@ struct VerbsDomainOptions {
 
 // Thread-safe; the caller owns the result. A process that gives up privileges (setuid,
 // capabilities) must do so before it opens a domain. The kernel refuses work on a device's
-// descriptor that was opened under other credentials. Errors: FAILED_PRECONDITION, NoDeviceError of
-// rdma/errors.h, when the machine has no RDMA device.
+// descriptor that was opened under other credentials. Errors: FAILED_PRECONDITION, of
+// rdma/errors.h: NoDeviceError when the machine has no RDMA device; ForkedError in a process that
+// was forked from one with a domain, unless that has been destroyed in this process.
 absl::StatusOr<std::unique_ptr<Domain>> OpenVerbsDomain(const VerbsDomainOptions& options = {});
 
 }  // namespace osprey::rdma

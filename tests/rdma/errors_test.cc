@@ -40,6 +40,7 @@ std::vector<ErrorCase> Cases() {
        "shard 3 of 8, not shard 2 of 4", "the cluster's shard 0"},
       {WrongShardError("shm:///x", 2, 0, 0, 1), Reason::kWrongShard, Code::kInvalidArgument,
        "shard 0 of 1, not shard 2;", "the cluster's shard 0"},
+      {ForkedError(), Reason::kForked, Code::kFailedPrecondition, "forked from one", "spawn"},
       {UnreachableError("rdma://h:1", "no route"), Reason::kUnreachable, Code::kUnavailable,
        "rdma://h:1: no route", "check the address"},
       {VersionMismatchError(1, 2), Reason::kVersionMismatch, Code::kFailedPrecondition, "version 1",

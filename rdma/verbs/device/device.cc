@@ -3,7 +3,9 @@
 #include <linux/capability.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <utility>
@@ -79,6 +81,11 @@ absl::StatusOr<MemoryRegion> RegisterRegion(const VerbsDevice& device, std::byte
   return region;
 }
 
+// librdmacm opens each device once for all lists that a process holds. A child of fork inherits it
+// open, and gets EACCES where it uses it: the kernel serves only the process that opened it.
+std::atomic<int> lists_held = 0;
+std::atomic<pid_t> lists_holder = 0;
+
 absl::StatusOr<std::unique_ptr<HostMemory>> AllocateStorage(const std::string& name, size_t bytes) {
   absl::StatusOr<HostMemory> memory = HostMemory::Create(name, bytes);
   if (!memory.ok()) return memory.status();
@@ -88,6 +95,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> AllocateStorage(const std::string& n
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<VerbsDevices>> VerbsDevices::Open() {
+  if (lists_held > 0 && lists_holder != getpid()) return ForkedError();
   std::unique_ptr<VerbsDevices> devices(new VerbsDevices);
   int count = 0;
   devices->contexts_.reset(rdma_get_devices(&count));
@@ -99,6 +107,8 @@ absl::StatusOr<std::unique_ptr<VerbsDevices>> VerbsDevices::Open() {
       return VerbsError("rdma_get_devices", error);
     return NoDeviceError();
   }
+  lists_holder = getpid();
+  ++lists_held;
   for (int i = 0; i < count; i++) {
     ibv_context* context = devices->contexts_.get()[i];
     if (context->device->transport_type != IBV_TRANSPORT_IB) continue;
@@ -116,6 +126,11 @@ absl::StatusOr<std::unique_ptr<VerbsDevices>> VerbsDevices::Open() {
   }
   if (devices->devices_.empty()) return NoDeviceError();
   return devices;
+}
+
+void VerbsDevices::FreeContexts::operator()(ibv_context** contexts) const {
+  rdma_free_devices(contexts);
+  --lists_held;
 }
 
 const VerbsDevice* VerbsDevices::Find(const ibv_context* context) const {

@@ -33,8 +33,8 @@ struct VerbsDevice {
 // omitted: the local end of their READs would need remote write access.
 class VerbsDevices {
  public:
-  // Errors: NoDeviceError; those of opening a device (PERMISSION_DENIED on /dev/infiniband,
-  // RESOURCE_EXHAUSTED).
+  // Errors: NoDeviceError; ForkedError while a process that this one was forked from has it open;
+  // those of opening a device (PERMISSION_DENIED on /dev/infiniband, RESOURCE_EXHAUSTED).
   static absl::StatusOr<std::unique_ptr<VerbsDevices>> Open();
 
   const std::vector<VerbsDevice>& all() const { return devices_; }
@@ -42,7 +42,10 @@ class VerbsDevices {
   const VerbsDevice* Find(const ibv_context* context) const;
 
  private:
-  using ContextList = std::unique_ptr<ibv_context*, Destroyer<rdma_free_devices>>;
+  struct FreeContexts {
+    void operator()(ibv_context** contexts) const;
+  };
+  using ContextList = std::unique_ptr<ibv_context*, FreeContexts>;
   VerbsDevices() = default;
 
   ContextList contexts_;
