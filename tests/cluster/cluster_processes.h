@@ -51,6 +51,7 @@ class ClusterProcesses {
   // That of one.
   const std::string& uri(size_t server) const { return servers_[server].uri; }
   size_t servers() const { return servers_.size(); }
+  uint32_t shards() const { return options_.shards; }
   size_t replicas() const { return options_.replicas == 0 ? servers() : options_.replicas; }
   EtcdCluster& etcd() { return etcd_; }
   // The cluster, for kvcli.

@@ -2,6 +2,7 @@
 // is made once, and the cluster is whole again when the faults end.
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -12,16 +13,20 @@
 namespace osprey {
 namespace {
 
-// Empty, or what is wrong.
-std::string RunWorld(MemberWorld& world) { return world.Run(absl::Seconds(60), absl::Seconds(30)); }
+constexpr absl::Duration kWithFaults = absl::Seconds(60);
 
-void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas,
-              uint32_t slots = MemberWorld::kShards) {
+// Empty, or what is wrong.
+std::string RunWorld(MemberWorld& world, absl::Duration with_faults = kWithFaults) {
+  return world.Run(with_faults, absl::Seconds(30));
+}
+
+void RunSeeds(uint64_t first, uint64_t last, const MemberWorldOptions& options,
+              absl::Duration with_faults = kWithFaults) {
   uint64_t acknowledged = 0, reads = 0, region_reads = 0, terms = 0, faults = 0, lost = 0,
            moves = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
-    MemberWorld world(seed, replicas, slots);
-    ASSERT_EQ(RunWorld(world), "") << "seed " << seed;
+    MemberWorld world(seed, options);
+    ASSERT_EQ(RunWorld(world, with_faults), "") << "seed " << seed;
     acknowledged += world.stats().acknowledged;
     reads += world.stats().reads;
     region_reads += world.stats().region_reads;
@@ -37,7 +42,8 @@ void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas,
   EXPECT_GT(region_reads, 1000 * seeds);
   EXPECT_GT(terms, 4 * seeds);
   EXPECT_LE(lost, (seeds + 19) / 20);
-  EXPECT_TRUE(replicas == MemberWorld::kServers || moves > seeds / 2) << moves;
+  const bool can_move = static_cast<int>(options.replicas) < options.servers;
+  EXPECT_TRUE(!can_move || moves > seeds / 2) << moves;
   testing::Test::RecordProperty("acknowledged", static_cast<int>(acknowledged));
   testing::Test::RecordProperty("reads", static_cast<int>(reads));
   testing::Test::RecordProperty("region_reads", static_cast<int>(region_reads));
@@ -47,10 +53,19 @@ void RunSeeds(uint64_t first, uint64_t last, uint32_t replicas,
   testing::Test::RecordProperty("lost", static_cast<int>(lost));
 }
 
-TEST(MemberSimulationTest, TwoReplicas) { RunSeeds(1, 60 / kVolumeParts, 2); }
-TEST(MemberSimulationTest, ThreeReplicas) { RunSeeds(1, 60 / kVolumeParts, 3); }
+TEST(MemberSimulationTest, TwoReplicas) { RunSeeds(1, 60 / kVolumeParts, {.replicas = 2}); }
+TEST(MemberSimulationTest, ThreeReplicas) { RunSeeds(1, 60 / kVolumeParts, {.replicas = 3}); }
 // Of 8 copies, 9 have memory.
-TEST(MemberSimulationTest, MemoryForAPartOfTheShards) { RunSeeds(1, 60 / kVolumeParts, 2, 3); }
+TEST(MemberSimulationTest, MemoryForAPartOfTheShards) {
+  RunSeeds(1, 60 / kVolumeParts, {.replicas = 2, .slots = 3});
+}
+// Of 192 copies, 256 have memory.
+TEST(MemberSimulationTest, SixtyFourServers) {
+  if (kVolumeParts > 1) GTEST_SKIP() << "in the build that ships, since it takes long";
+  const bool is_long = std::getenv("OSPREY_TEST_LONG") != nullptr;
+  RunSeeds(1, is_long ? 20 : 1, {.servers = 64, .shards = 64, .replicas = 3, .slots = 4},
+           is_long ? kWithFaults : absl::Seconds(10));
+}
 
 class MemberMistakesTest : public testing::TestWithParam<ReplicationMistake> {
  protected:
@@ -61,11 +76,12 @@ TEST_P(MemberMistakesTest, IsFound) {
   if (!kSearchesMistakes) GTEST_SKIP() << "searched in the build that ships";
   active_mistake = GetParam();
   for (uint64_t seed = 1; seed <= 400; ++seed) {
-    MemberWorld world(seed, 2 + seed % 2);
+    const MemberWorldOptions options{.replicas = static_cast<uint32_t>(2 + seed % 2)};
+    MemberWorld world(seed, options);
     if (RunWorld(world).empty()) continue;
     RecordProperty("seed", static_cast<int>(seed));
     active_mistake = ReplicationMistake::kNone;
-    MemberWorld without(seed, 2 + seed % 2);
+    MemberWorld without(seed, options);
     EXPECT_EQ(RunWorld(without), "") << "seed " << seed << ", without the mistake";
     return;
   }

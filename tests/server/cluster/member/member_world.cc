@@ -16,7 +16,10 @@ constexpr absl::Duration kStep() { return absl::Milliseconds(5); }
 constexpr absl::Duration kCallTimeout() { return absl::Milliseconds(800); }
 constexpr uint64_t kLinkRoom = 64 << 20;
 
-std::string ServerId(int number) { return std::string(1, static_cast<char>('a' + number)); }
+std::string ServerId(int number) {
+  const std::string letter(1, static_cast<char>('a' + number % 26));
+  return number < 26 ? letter : absl::StrCat(letter, number);
+}
 
 }  // namespace
 
@@ -91,24 +94,34 @@ MemberWorld::Server::Server(MemberWorld& world, int number)
                         .random = [&world] { return world.random_.Next(); },
                         .log = nullptr};
   std::vector<MemberTable*> pointers;
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < world.shards_; ++shard) {
     tables.push_back(std::make_unique<RegisterTable>(&free_slots));
     pointers.push_back(tables.back().get());
   }
   member = std::make_unique<ClusterMember>(std::move(options), pointers, sender);
 }
 
-MemberWorld::MemberWorld(uint64_t seed, uint32_t replicas, uint32_t slots)
-    : random_(seed), slots_(slots) {
+MemberWorld::MemberWorld(uint64_t seed, const MemberWorldOptions& options)
+    : random_(seed),
+      servers_(options.servers),
+      shards_(options.shards),
+      slots_(options.slots == 0 ? options.shards : options.slots),
+      cut_until_(options.servers, std::vector<absl::Time>(options.servers, absl::InfinitePast())),
+      machines_(options.servers),
+      invoked_(options.shards),
+      seen_(options.shards) {
   cluster_.id = random_.Next() | 1;
-  cluster_.shards = kShards;
-  cluster_.replicas = replicas;
-  cluster_.min_in_sync = MinInSync(replicas);
+  cluster_.shards = shards_;
+  cluster_.replicas = options.replicas;
+  cluster_.min_in_sync = MinInSync(options.replicas);
   cluster_.hash_seed = 1;
   cluster_.shard_bytes = kShardBytesMin;
   store_.Execute(CreateCluster(keys_, cluster_));
-  for (auto& row : cut_until_) std::fill(std::begin(row), std::end(row), absl::InfinitePast());
-  for (int i = 0; i < kServers; ++i) machines_[i].server = std::make_unique<Server>(*this, i);
+  for (int i = 0; i < servers_; ++i) {
+    machines_[i].links.resize(servers_);
+    machines_[i].leased_until.resize(shards_, absl::UnixEpoch());
+    machines_[i].server = std::make_unique<Server>(*this, i);
+  }
   next_fault_ = now_ + absl::Seconds(3);
 }
 
@@ -208,7 +221,7 @@ void MemberWorld::RunStore(int at) {
 void MemberWorld::RunLinks(int at) {
   Machine& machine = machines_[at];
   ClusterMember& member = *machine.server->member;
-  for (int to = 0; to < kServers; ++to) {
+  for (int to = 0; to < servers_; ++to) {
     if (to == at) continue;
     Link& link = machine.links[to];
     const auto known = member.servers().find(ServerId(to));
@@ -291,7 +304,7 @@ std::string MemberWorld::Settle(int at, uint32_t shard) {
 std::string MemberWorld::RunClients(int at) {
   Machine& machine = machines_[at];
   ClusterMember& member = *machine.server->member;
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     if (std::string wrong = Settle(at, shard); !wrong.empty()) return wrong;
     if (random_.Chance(10) && member.MayDecide(shard, machine.clock)) Write(at, shard);
     if (!random_.Chance(20) || !member.Serves(shard, machine.clock)) continue;
@@ -309,7 +322,7 @@ std::string MemberWorld::RunClients(int at) {
 void MemberWorld::GrantLeases(int at) {
   Machine& machine = machines_[at];
   const ClusterMember& member = *machine.server->member;
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     if (!member.Publishes(shard, machine.clock)) continue;
     if (machine.clock + kReaderLease() <= member.right_until())
       machine.leased_until[shard] = now_ + HeldFor(kReaderLease()) * 110 / 100;
@@ -319,7 +332,7 @@ void MemberWorld::GrantLeases(int at) {
 // A GET by READ, from a server that runs or is stopped.
 std::string MemberWorld::ReadRegion(int at) {
   Machine& machine = machines_[at];
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     if (now_ >= machine.leased_until[shard] || !random_.Chance(20)) continue;
     ++stats_.region_reads;
     if (std::string wrong = seen_[shard].Read(absl::StrCat("a READ from ", at),
@@ -335,7 +348,7 @@ std::string MemberWorld::ReadRegion(int at) {
 // As when a server is drained.
 void MemberWorld::AskToHandOver(int at, int to) {
   if (machines_[at].server == nullptr || IsPaused(at)) return;
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     ShardMember& member = machines_[at].server->member->shard(shard);
     if (member.serves()) member.HandOverTo(ServerId(to), machines_[at].clock);
   }
@@ -343,7 +356,7 @@ void MemberWorld::AskToHandOver(int at, int to) {
 
 // Each shard has another replica in sync, whose server runs.
 bool MemberWorld::HaveOtherCopies(int at) const {
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     const std::vector<StoredKey> found = store_.Range({keys_.Shard(shard)}).keys;
     const absl::StatusOr<ShardRecord> record = DecodeShardRecord(found.at(0).value);
     if (!record.ok()) return false;
@@ -358,12 +371,12 @@ bool MemberWorld::HaveOtherCopies(int at) const {
 
 // An operator's, of any member to any server that is none.
 void MemberWorld::AskForMove() {
-  const uint32_t shard = static_cast<uint32_t>(random_.Below(kShards));
+  const uint32_t shard = static_cast<uint32_t>(random_.Below(shards_));
   const StoredKey found = store_.Range({keys_.Shard(shard)}).keys.at(0);
   const absl::StatusOr<ShardRecord> record = DecodeShardRecord(found.value);
   if (!record.ok() || record->is_initial()) return;
   const ShardMove move = {record->in_sync[random_.Below(record->in_sync.size())].server,
-                          ServerId(static_cast<int>(random_.Below(kServers)))};
+                          ServerId(static_cast<int>(random_.Below(servers_)))};
   const absl::StatusOr<ShardSwap> swap = BeginMove({shard, found.mod_revision, *record}, move);
   if (!swap.ok()) return;
   if (store_.Execute(SwapTransaction(keys_, {&*swap, 1})).outcome == TransactionOutcome::kApplied)
@@ -372,9 +385,10 @@ void MemberWorld::AskForMove() {
 
 void MemberWorld::Fault() {
   ++stats_.faults;
-  next_fault_ = now_ + absl::Milliseconds(500 + random_.Below(6000));
-  const int at = static_cast<int>(random_.Below(kServers));
-  const int other = static_cast<int>((at + 1 + random_.Below(kServers - 1)) % kServers);
+  // As many a server, however many servers there are.
+  next_fault_ = now_ + absl::Milliseconds(500 + random_.Below(6000)) * 3 / servers_;
+  const int at = static_cast<int>(random_.Below(servers_));
+  const int other = static_cast<int>((at + 1 + random_.Below(servers_ - 1)) % servers_);
   const absl::Time until = now_ + absl::Milliseconds(100 + random_.Below(8000));
   switch (random_.Below(8)) {
     case 0:
@@ -383,7 +397,7 @@ void MemberWorld::Fault() {
       return;
     case 2: {
       if (machines_[at].server == nullptr || !HaveOtherCopies(at)) return;
-      for (uint32_t shard = 0; shard < kShards; ++shard)
+      for (uint32_t shard = 0; shard < shards_; ++shard)
         crashed_.insert(machines_[at].server->member->shard(shard).replica().self().life);
       machines_[at].server.reset();
       for (Link& link : machines_[at].links) link = Link();
@@ -421,7 +435,7 @@ std::string MemberWorld::Step() {
       ++i;
     }
   }
-  for (int at = 0; at < kServers; ++at) {
+  for (int at = 0; at < servers_; ++at) {
     Machine& machine = machines_[at];
     if (random_.Below(400) == 0)
       machine.clock_percent = 90 + static_cast<int64_t>(random_.Below(21));
@@ -435,7 +449,7 @@ std::string MemberWorld::Step() {
     if (std::string wrong = ReadRegion(at); !wrong.empty()) return wrong;
     if (IsPaused(at)) continue;
     RunLinks(at);
-    for (int from = 0; from < kServers; ++from) {
+    for (int from = 0; from < servers_; ++from) {
       if (from == at) continue;
       if (std::string wrong = Deliver(from, at); !wrong.empty()) return wrong;
     }
@@ -462,7 +476,7 @@ bool MemberWorld::IsWhole(uint32_t shard) const {
 }
 
 bool MemberWorld::AreAllWhole() const {
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     if (!IsWhole(shard)) return false;
   }
   return true;
@@ -479,10 +493,10 @@ bool MemberWorld::IsLost(uint32_t shard) const {
 
 std::string MemberWorld::Describe() const {
   std::string text;
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     const std::vector<StoredKey> found = store_.Range({keys_.Shard(shard)}).keys;
     absl::StrAppend(&text, "\nshard ", shard, ": ", found.at(0).value);
-    for (int at = 0; at < kServers; ++at) {
+    for (int at = 0; at < servers_; ++at) {
       if (machines_[at].server == nullptr) continue;
       const ClusterMember& member = *machines_[at].server->member;
       const ShardReplica& replica = member.shard(shard).replica();
@@ -513,7 +527,7 @@ std::string MemberWorld::Run(absl::Duration with_faults, absl::Duration to_recov
   while (now_ < end && !AreAllWhole()) {
     if (std::string wrong = Step(); !wrong.empty()) return wrong + Describe();
   }
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
     const std::vector<StoredKey> found = store_.Range({keys_.Shard(shard)}).keys;
     const absl::StatusOr<ShardRecord> record = DecodeShardRecord(found.at(0).value);
     if (record.ok()) stats_.terms += record->term;

@@ -1,4 +1,4 @@
-// Three servers of a cluster, etcd, the links between them and clients, in virtual time. Their members are
+// The servers of a cluster, etcd, the links between them and clients, in virtual time. Their members are
 // those that ship; etcd is a model, whose calls are late and lost.
 //
 //   faults   servers that stop for seconds and go on, or lose their memory and come back; servers that etcd
@@ -69,13 +69,17 @@ struct MemberWorldStats {
   bool lost_all = false;  // a shard's record came to name only replicas that have lost their memory
 };
 
+struct MemberWorldOptions {
+  int servers = 3;
+  uint32_t shards = 4;
+  uint32_t replicas = 2;
+  // For how many shards each server has memory; enough for all replicas. 0: for all.
+  uint32_t slots = 0;
+};
+
 class MemberWorld {
  public:
-  static constexpr int kServers = 3;
-  static constexpr uint32_t kShards = 4;
-
-  // `slots`: for how many shards each server has memory. REQUIRES: enough for all replicas.
-  MemberWorld(uint64_t seed, uint32_t replicas, uint32_t slots = kShards);
+  MemberWorld(uint64_t seed, const MemberWorldOptions& options);
 
   // Empty, or what is wrong. With faults for so long, and then without until all shards are whole.
   std::string Run(absl::Duration with_faults, absl::Duration to_recover);
@@ -130,10 +134,10 @@ class MemberWorld {
     absl::Time paused_until = absl::InfinitePast();
     absl::Time restarts = absl::InfinitePast();
     absl::Time cut_from_store_until = absl::InfinitePast();
-    Link links[kServers];
+    std::vector<Link> links;  // by server
     // What was READ from its region counts until then, however long the server is stopped: the longest
     // lease of any client, by a clock that is a tenth slow.
-    absl::Time leased_until[kShards];
+    std::vector<absl::Time> leased_until;  // by shard
   };
 
   bool IsPaused(int at) const { return now_ < machines_[at].paused_until; }
@@ -162,6 +166,8 @@ class MemberWorld {
   std::string Describe() const;
 
   SplitMix64 random_;
+  const int servers_;
+  const uint32_t shards_;
   const uint32_t slots_;
   const ClusterKeys keys_{"/osprey/test/"};
   ClusterRecord cluster_;
@@ -171,11 +177,11 @@ class MemberWorld {
   absl::Time next_fault_ = absl::UnixEpoch();
   absl::Time faults_end_ = absl::InfiniteFuture();
   absl::Time store_down_until_ = absl::InfinitePast();
-  absl::Time cut_until_[kServers][kServers];
-  Machine machines_[kServers];
-  uint64_t invoked_[kShards] = {};
-  SeenWrites seen_[kShards];
-  std::set<uint64_t> crashed_;  // lives of replicas
+  std::vector<std::vector<absl::Time>> cut_until_;
+  std::vector<Machine> machines_;
+  std::vector<uint64_t> invoked_;  // by shard
+  std::vector<SeenWrites> seen_;   // by shard
+  std::set<uint64_t> crashed_;     // lives of replicas
   MemberWorldStats stats_;
 };
 
