@@ -118,14 +118,3 @@ def test_damaged_headers_are_refused(client):
         client.put("a", wrong)
         with pytest.raises(osprey.InvalidArgument):
             client.get_array("a")
-
-
-def test_tensors_by_their_numpy_view(client):
-    torch = pytest.importorskip("torch", reason="python3-torch is not installed")
-    tensor = torch.arange(12.0).reshape(3, 4)
-    client.put_array("t", tensor.numpy())
-    out = client.allocate_array((3, 4), "f4")
-    client.get_array("t", out=out)
-    assert torch.equal(torch.from_numpy(out), tensor)
-    client.put_array("t", tensor + 1)
-    assert torch.equal(torch.from_numpy(client.get_array("t")), tensor + 1)

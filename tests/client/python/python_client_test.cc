@@ -1,5 +1,7 @@
-// The Python package against a kvserver: each file of tests is a run of pytest.
+// The Python package against a kvserver: each file of tests is a run of pytest. In the lab a part of the
+// files runs, and all with --long.
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -35,29 +37,45 @@ class PythonClientTest : public ::testing::Test {
   std::unique_ptr<ServerProcess> server_;
 };
 
+// What says nothing more over verbs, or takes long where a processor is emulated.
+class PythonClientLongTest : public PythonClientTest {
+ protected:
+  void SetUp() override {
+    if (InLab() && std::getenv("OSPREY_TEST_LONG") == nullptr)
+      GTEST_SKIP() << "over verbs with --long";
+    PythonClientTest::SetUp();
+  }
+};
+
 TEST_F(PythonClientTest, OperationsAndTheirErrors) { Run("client_test.py"); }
 
 TEST_F(PythonClientTest, BuffersWithoutACopy) { Run("buffers_test.py"); }
 
-TEST_F(PythonClientTest, ArraysAndTensors) { Run("arrays_test.py"); }
+TEST_F(PythonClientLongTest, Arrays) { Run("arrays_test.py"); }
+
+TEST_F(PythonClientLongTest, TensorsOfPyTorch) {
+  if (RunProgram({"/usr/bin/python3", "-c", "import torch"}).exit_status != 0)
+    GTEST_SKIP() << "PyTorch is not installed; tools/install-packages tensors";
+  Run("tensors_test.py");
+}
 
 TEST_F(PythonClientTest, Asyncio) { Run("aio_test.py"); }
 
-TEST_F(PythonClientTest, MethodsOfMooncakesStore) { Run("mooncake_test.py"); }
+TEST_F(PythonClientLongTest, MethodsOfMooncakesStore) { Run("mooncake_test.py"); }
 
 TEST_F(PythonClientTest, ThreadsForksAndInterruptedWaits) { Run("waits_test.py"); }
 
-TEST_F(PythonClientTest, AShardThatIsGoneDelaysItsOwnKeysAlone) {
+TEST_F(PythonClientLongTest, AShardThatIsGoneDelaysItsOwnKeysAlone) {
   ShardServers servers(4);
   servers.Stop(2);
   RunAt(servers.uri(), "shards_test.py");
 }
 
-TEST_F(PythonClientTest, Examples) { Run("examples_test.py"); }
+TEST_F(PythonClientLongTest, Examples) { Run("examples_test.py"); }
 
-TEST_F(PythonClientTest, TheReadmeRuns) { Run("readme_test.py"); }
+TEST_F(PythonClientLongTest, TheReadmeRuns) { Run("readme_test.py"); }
 
-TEST_F(PythonClientTest, TypesAreChecked) { Run("types_test.py"); }
+TEST_F(PythonClientLongTest, TypesAreChecked) { Run("types_test.py"); }
 
 }  // namespace
 }  // namespace osprey

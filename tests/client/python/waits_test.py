@@ -1,6 +1,7 @@
 """Threads, forks, and Ctrl-C in waits."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -30,9 +31,11 @@ def waiting_client():
 
 
 def start(address):
+    """A server, and the address at which it listens."""
     server = subprocess.Popen([f"/proc/{SERVER}/exe", f"--listen={address}", "--memory=64MiB"], stdout=subprocess.PIPE)
-    assert server.stdout.readline().startswith(b"ready")
-    return server
+    ready, listens_at = server.stdout.readline().decode().split()
+    assert ready == "ready"
+    return server, listens_at
 
 
 def stop(server):
@@ -52,8 +55,8 @@ def end(client, server):
 def own_server():
     """A server that ends with the block, or before."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        address = f"shm://{directory}/socket"
-        server = start(address)
+        is_rdma = URI.startswith("rdma://")
+        server, address = start(f"rdma://{os.environ['LAB_IP']}:0" if is_rdma else f"shm://{directory}/socket")
         try:
             yield server, address
         finally:
@@ -85,6 +88,20 @@ def test_threads_count_together():
         assert 1 <= client.connections <= threads
 
 
+def own_client_gets(key, value):
+    """In a forked child."""
+    try:
+        with osprey.Client(URI, connect_timeout=60, deadline=60) as own:
+            return own.get(key).value == value
+    except osprey.Forked as error:
+        return URI.startswith("rdma://") and "spawn" in str(error)
+
+
+def spawned_child_gets(key, value):
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as own:
+        assert own.get(key).value == value
+
+
 def test_a_forked_child_must_make_its_own_client():
     client = osprey.Client(URI, connect_timeout=60, deadline=60)
     client.put("k", b"parent")
@@ -98,14 +115,17 @@ def test_a_forked_child_must_make_its_own_client():
                 assert "child" in str(error)
                 client.close()
                 del client
-                with osprey.Client(URI, connect_timeout=60, deadline=60) as own:
-                    if own.get("k").value == b"parent":
-                        status = 0
+                if own_client_gets("k", b"parent"):
+                    status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     assert client.get("k").value == b"parent"  # the child has not closed it
     client.put("k", b"still")
+    child = multiprocessing.get_context("spawn").Process(target=spawned_child_gets, args=("k", b"still"))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
     client.close()
 
 
@@ -155,7 +175,7 @@ def test_a_get_waits_for_a_server_that_comes_back(name):
         client.put("k", b"lost")
         end(client, server)
         later = []
-        timer = threading.Timer(0.3, lambda: later.append(start(address)))  # some slices later
+        timer = threading.Timer(0.3, lambda: later.extend(start(address)))  # some slices later
         timer.start()
         try:
             found = client.get("k") if name == "get" else client.get_many(["k", "j"])
