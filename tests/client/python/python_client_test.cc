@@ -59,7 +59,7 @@ TEST_F(PythonClientLongTest, TensorsOfPyTorch) {
   Run("tensors_test.py");
 }
 
-TEST_F(PythonClientTest, Asyncio) { Run("aio_test.py"); }
+TEST_F(PythonClientLongTest, Asyncio) { Run("aio_test.py"); }
 
 TEST_F(PythonClientLongTest, MethodsOfMooncakesStore) { Run("mooncake_test.py"); }
 
