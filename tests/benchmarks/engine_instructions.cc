@@ -32,7 +32,7 @@
 #include "server/engine/engine.h"
 #include "server/requests/tables.h"
 #include "tests/benchmarks/measured.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey {
 namespace {

@@ -17,7 +17,7 @@
 #include "client/read/get_trace.h"
 #include "gtest/gtest.h"
 #include "tests/client/scripted_server.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey {
 

@@ -21,7 +21,7 @@
 #include "rdma/transport.h"
 #include "rdma/wire/batch.h"
 #include "rdma/wire/protocol.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey {
 

@@ -32,7 +32,7 @@
 #include "tests/fuzz/support/hostile_transport.h"
 #include "tests/fuzz/support/input.h"
 #include "tests/fuzz/support/waiting_callers.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey::client {
 namespace {

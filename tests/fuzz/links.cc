@@ -23,7 +23,7 @@
 #include "server/cluster/links/message_queue.h"
 #include "server/cluster/links/peer_links.h"
 #include "tests/fuzz/support/input.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey {
 namespace {

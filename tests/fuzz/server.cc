@@ -28,7 +28,7 @@
 #include "tests/fuzz/support/input.h"
 #include "tests/fuzz/support/server_frames.h"
 #include "tests/fuzz/support/server_peer.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey::server {
 namespace {

@@ -1,7 +1,7 @@
 // The fake keeps the contract on which the engines' tests rely: those tests cannot find violations
 // that it allows.
 
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 #include <cstring>
 #include <string>

@@ -31,7 +31,7 @@
 #include "server/engine/pollers.h"
 #include "server/requests/tables.h"
 #include "server/requests/write_log.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey::server {
 

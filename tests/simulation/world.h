@@ -28,8 +28,8 @@
 #include "tests/simulation/plan.h"
 #include "tests/simulation/simulated_data.h"
 #include "tests/simulation/simulation.h"
-#include "tests/support/fake_transport.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey {
 

@@ -18,8 +18,8 @@
 #include "rdma/open_domain.h"
 #include "server/engine/engine.h"
 #include "server/requests/tables.h"
-#include "tests/support/breaking_transport.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/transports/breaking_transport.h"
 
 namespace osprey {
 namespace {

@@ -22,8 +22,8 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "server/cluster/links/peer_links.h"
-#include "tests/support/fake_transport.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey {
 

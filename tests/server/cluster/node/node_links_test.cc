@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rdma/authentication.h"
-#include "tests/support/fake_transport.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
 #include "rdma/handshake.h"
-#include "tests/support/fake_transport_internal.h"
+#include "tests/support/transports/fake_transport_internal.h"
 
 namespace osprey::fake {
 

@@ -23,8 +23,8 @@
 //
 // Thread rule: one thread for the Network and all objects from it. The Network must outlive them.
 
-#ifndef OSPREY_TESTS_SUPPORT_FAKE_TRANSPORT_H_
-#define OSPREY_TESTS_SUPPORT_FAKE_TRANSPORT_H_
+#ifndef OSPREY_TESTS_SUPPORT_TRANSPORTS_FAKE_TRANSPORT_H_
+#define OSPREY_TESTS_SUPPORT_TRANSPORTS_FAKE_TRANSPORT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -166,4 +166,4 @@ class Network {
 
 }  // namespace osprey::fake
 
-#endif  // OSPREY_TESTS_SUPPORT_FAKE_TRANSPORT_H_
+#endif  // OSPREY_TESTS_SUPPORT_TRANSPORTS_FAKE_TRANSPORT_H_

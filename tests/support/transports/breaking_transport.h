@@ -7,8 +7,8 @@
 //
 // Thread rule: one thread for all transports of a Breaker.
 
-#ifndef OSPREY_TESTS_SUPPORT_BREAKING_TRANSPORT_H_
-#define OSPREY_TESTS_SUPPORT_BREAKING_TRANSPORT_H_
+#ifndef OSPREY_TESTS_SUPPORT_TRANSPORTS_BREAKING_TRANSPORT_H_
+#define OSPREY_TESTS_SUPPORT_TRANSPORTS_BREAKING_TRANSPORT_H_
 
 #include <functional>
 #include <memory>
@@ -34,4 +34,4 @@ std::unique_ptr<rdma::Transport> NewBreakingTransport(std::unique_ptr<rdma::Tran
 
 }  // namespace osprey
 
-#endif  // OSPREY_TESTS_SUPPORT_BREAKING_TRANSPORT_H_
+#endif  // OSPREY_TESTS_SUPPORT_TRANSPORTS_BREAKING_TRANSPORT_H_

@@ -1,4 +1,4 @@
-#include "tests/support/breaking_transport.h"
+#include "tests/support/transports/breaking_transport.h"
 
 #include <utility>
 

@@ -8,8 +8,8 @@
 
 #include "rdma/errors.h"
 #include "rdma/host_memory.h"
-#include "tests/support/fake_transport.h"
-#include "tests/support/fake_transport_internal.h"
+#include "tests/support/transports/fake_transport.h"
+#include "tests/support/transports/fake_transport_internal.h"
 
 namespace osprey::fake {
 

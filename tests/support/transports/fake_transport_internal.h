@@ -1,8 +1,8 @@
 // The implementation of the fake transport, shared by its two sources. Tests include
 // fake_transport.h.
 
-#ifndef OSPREY_TESTS_SUPPORT_FAKE_TRANSPORT_INTERNAL_H_
-#define OSPREY_TESTS_SUPPORT_FAKE_TRANSPORT_INTERNAL_H_
+#ifndef OSPREY_TESTS_SUPPORT_TRANSPORTS_FAKE_TRANSPORT_INTERNAL_H_
+#define OSPREY_TESTS_SUPPORT_TRANSPORTS_FAKE_TRANSPORT_INTERNAL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "rdma/transport.h"
-#include "tests/support/fake_transport.h"
+#include "tests/support/transports/fake_transport.h"
 
 namespace osprey::fake {
 
@@ -190,4 +190,4 @@ inline size_t ReadBytes(const ReadRequest& read) {
 
 }  // namespace osprey::fake
 
-#endif  // OSPREY_TESTS_SUPPORT_FAKE_TRANSPORT_INTERNAL_H_
+#endif  // OSPREY_TESTS_SUPPORT_TRANSPORTS_FAKE_TRANSPORT_INTERNAL_H_
