@@ -8,9 +8,13 @@ namespace {
 constexpr absl::Duration kNap = absl::Milliseconds(5);
 constexpr absl::Duration kUsualLateness = absl::Milliseconds(5);  // on a machine that runs
 
+absl::Duration LatenessAfter(absl::Duration nap) {
+  return nap > kNap + kUsualLateness ? nap - kNap : absl::ZeroDuration();
+}
+
 }  // namespace
 
-RunningTime::RunningTime() : start_(absl::Now()), watcher_([this] { Watch(); }) {}
+RunningTime::RunningTime() : start_(absl::Now()), woke_(start_), watcher_([this] { Watch(); }) {}
 
 RunningTime::~RunningTime() {
   ends_ = true;
@@ -18,16 +22,19 @@ RunningTime::~RunningTime() {
 }
 
 absl::Duration RunningTime::Passed() const {
-  return absl::Now() - start_ - absl::Nanoseconds(late_ns_.load());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::Time now = absl::Now();
+  // The pause may have ended just now, and the caller run first.
+  return now - start_ - late_ - LatenessAfter(now - woke_);
 }
 
 void RunningTime::Watch() {
-  absl::Time last = start_;
   while (!ends_) {
     absl::SleepFor(kNap);
+    const std::lock_guard<std::mutex> lock(mutex_);
     const absl::Time now = absl::Now();
-    if (now - last > kNap + kUsualLateness) late_ns_ += absl::ToInt64Nanoseconds(now - last - kNap);
-    last = now;
+    late_ += LatenessAfter(now - woke_);
+    woke_ = now;
   }
 }
 

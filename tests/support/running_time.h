@@ -5,7 +5,7 @@
 #define OSPREY_TESTS_SUPPORT_RUNNING_TIME_H_
 
 #include <atomic>
-#include <cstdint>
+#include <mutex>
 #include <thread>
 
 #include "absl/time/time.h"
@@ -27,8 +27,10 @@ class RunningTime {
   void Watch();
 
   const absl::Time start_;
-  std::atomic<int64_t> late_ns_ = 0;
   std::atomic<bool> ends_ = false;
+  mutable std::mutex mutex_;
+  absl::Time woke_;      // at last
+  absl::Duration late_;  // in all, until then
   std::thread watcher_;
 };
 
