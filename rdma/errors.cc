@@ -40,9 +40,9 @@ absl::Status NoDeviceError() {
 absl::Status ForkedError() {
   return MakeError(
       Reason::kForked,
-      "this process was forked from one that uses RDMA, whose open devices only serve that one; "
-      "start it by exec (in Python: multiprocessing's start method \"spawn\"), or close all "
-      "clients before the fork");
+      "this process was forked from one that uses RDMA, and open devices serve only the process "
+      "that opened them; start it by exec (in Python: multiprocessing's start method \"spawn\"), "
+      "or close all clients before the fork");
 }
 
 absl::Status NotRdmaAddressError(absl::string_view host,

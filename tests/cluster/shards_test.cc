@@ -190,14 +190,14 @@ class MovesTest : public PartsTest {
       if (is_right(copies)) return;
       RunKvcli(command);
     }
-    FAIL() << "copies are not as they are to be:\n" << cluster_->WhyNot();
+    FAIL() << "copies are not where they are to be:\n" << cluster_->WhyNot();
   }
   // Servers get nothing by themselves while no copy is missing, not even those that have begun late.
   void SpreadCopies() {
     const std::vector<size_t> even(cluster_->servers(), 2);
     MoveUntil({"rebalance"}, [&](const std::vector<size_t>& copies) { return copies == even; });
   }
-  // It refuses what has changed meanwhile, and servers whose beat is late: the caller tries again.
+  // kvcli refuses what has changed meanwhile, and servers whose beat is late: the caller tries again.
   void RunKvcli(std::vector<std::string> args) {
     args.insert(args.begin(), {"tools/kvcli", "cluster"});
     args.insert(args.begin() + 3, cluster_->etcd_uri());

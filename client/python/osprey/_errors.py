@@ -87,7 +87,7 @@ class Closed(Error):
 
 
 class Forked(Error):
-    """The Client was made before a fork, in the parent process; over rdma://, the parent had any Client."""
+    """The Client was made before a fork, in the parent process. Over rdma:// also: the parent had a Client at the fork."""
 
 
 CLASS_OF_REASON: dict[str, type[Error]] = {
