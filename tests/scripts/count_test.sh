@@ -23,6 +23,21 @@ expect() {
   mkdir "$scratch/results"
 }
 
+# check_said SENTENCE LINE...: each was said last time.
+check_said() {
+  local sentence=$1 line
+  shift
+  for line in "$@"; do
+    if ! grep -qxF -- "$line" "$scratch/err"; then
+      echo "not ok - $sentence"
+      cat "$scratch/err"
+      failed=1
+      return
+    fi
+  done
+  echo "ok - $sentence"
+}
+
 # xml FILE CASE...: googletest's file with cases passed, failed, skipped.
 xml() {
   local file=$1 one
@@ -72,6 +87,19 @@ expect "a test without results is one failed case" "0 1"
 
 result //tests:e FAILED > "$events"
 expect "a test without even a file to name is one failed case" "0 1"
+
+# Bazel's own, where a test wrote none.
+cat > "$scratch/n.xml" << 'END'
+<?xml version="1.0" encoding="UTF-8"?><testsuites><testsuite name="n" tests="1" failures="0" errors="1">
+<testcase name="n" status="run" duration="9" time="9"><error message="Timed out"></error></testcase>
+<system-out>first
+Generated test.log (if the file is not UTF-8, then this may be unreadable):
+<![CDATA[it waits
+for b]]></system-out></testsuite></testsuites>
+END
+result //tests:n TIMEOUT "$scratch/n.xml" > "$events"
+expect "a test that Bazel had to end is one failed case" "0 1"
+check_said "it is said how it ended, and with what words" "FAILED: //tests:n: Timed out; it ended with:" "for b"
 
 completed //tests:f '"completed":{}' > "$events"
 completed //tests:g '"aborted":{"reason":"ANALYSIS_FAILURE"}' >> "$events"

@@ -107,13 +107,16 @@ void ShardNode::BeginService(
 }
 
 void ShardNode::EndService(std::vector<SessionImage> sessions) {
-  const uint64_t made = Made();
+  {
+    // Before what is pending is dropped. *Else* the cluster's thread takes that for made, and this replica lacks it.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    made_ = MadeByEngines();
+  }
   parts_.tables.DropPrepared();
   {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return !takes_sessions_; });
     sessions_ = std::move(sessions);
-    made_ = made;
     end_ = nullptr;
     take_sessions_ = nullptr;
     service_ = Service::kNone;
@@ -123,6 +126,11 @@ void ShardNode::EndService(std::vector<SessionImage> sessions) {
 
 // Groups whose changes are made, up to this number. Mostly some more are.
 uint64_t ShardNode::Made() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return made_.has_value() ? *made_ : MadeByEngines();
+}
+
+uint64_t ShardNode::MadeByEngines() const {
   uint64_t made = parts_.writes.decided();
   for (const ReplicatedChanges* const changes : parts_.changes)
     made = std::min(made, changes->oldest_pending() - 1);
@@ -131,11 +139,11 @@ uint64_t ShardNode::Made() const {
 
 uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
   answers_until_ns_ = kNever;
+  uint64_t made = 0;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     if (service_ == Service::kPrepared || service_ == Service::kOffered) {
       service_ = Service::kNone;
-      made_ = 0;
       parts_.writes.End(absl::UnavailableError("this server is the primary no more"));
     } else {
       // (kNone: they have ended by themselves, and none is left to answer.)
@@ -145,12 +153,13 @@ uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
       parts_.writes.End(
           absl::UnavailableError("this server is the primary no more, and goes on as a backup"));
       changed_.wait(lock, [this] { return service_ == Service::kNone || context_.ends; });
+      made = made_.value_or(0);
     }
     sessions = std::exchange(sessions_, {});
   }
   uint64_t lsn = 0;
   for (const Numbered& group : groups_) {
-    if (group.number <= made_ && group.lsn <= committed_lsn_) lsn = group.lsn;
+    if (group.number <= made && group.lsn <= committed_lsn_) lsn = group.lsn;
   }
   groups_.clear();
   return lsn;
@@ -206,6 +215,7 @@ void ShardNode::TakeOver() {
   const std::lock_guard<std::mutex> lock(mutex_);
   offered_shard_ = *number_;
   sessions_ = tables_.TakeOver();
+  made_.reset();
   service_ = Service::kPrepared;
 }
 
@@ -325,13 +335,19 @@ const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
 
 void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
   if (is_free()) return;
+  const bool serves = shard().serves();
   // Also what this server has become the primary of since.
-  const bool is_new = shard().serves() && shard().replica().term() != stop_term_;
+  const bool is_new = serves && shard().replica().term() != stop_term_;
   if (stops_at_ == absl::InfiniteFuture() || is_new) {
     stop_term_ = shard().replica().term();
-    const Replica* const successor = shard().serves() ? Successor(linked) : nullptr;
-    stops_at_ = successor == nullptr ? now : now + kHandOverMax();
-    if (successor != nullptr) {
+    // One that has a link and no copy yet may have one in time.
+    const bool may_have_copies = context_.cluster.replicas > 1 && !linked.empty();
+    stops_at_ = serves && may_have_copies ? now + kHandOverMax() : now;
+  }
+  // Once more if it came to nothing. *Else* a successor that was silent for a moment, dropped and added again is
+  // left aside, and the data ends with this server.
+  if (serves && !shard().hands_over()) {
+    if (const Replica* const successor = Successor(linked); successor != nullptr) {
       Log(absl::StrCat("the data is handed over to server ", successor->server));
       shard().HandOverTo(successor->server, now);
     }

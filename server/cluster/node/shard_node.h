@@ -168,6 +168,7 @@ class ShardNode final : private ReplicaTables::Owner {
   bool DecideMark();
   const Replica* Successor(const std::set<uint64_t>& linked) const;
   uint64_t Made() const;
+  uint64_t MadeByEngines() const;
   void Log(absl::string_view line) const;
   ShardMember& shard() { return member_->shard(*number_); }
   const ShardMember& shard() const { return member_->shard(*number_); }
@@ -201,7 +202,7 @@ class ShardNode final : private ReplicaTables::Owner {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Service service_ = Service::kNone;
-  uint64_t made_ = 0;  // by engines that have ended: all groups up to this number
+  std::optional<uint64_t> made_;  // by engines that have ended: all groups up to this number
   uint32_t offered_shard_ = 0;
   std::vector<SessionImage> sessions_;  // offered; or of engines that have ended
   std::function<void()> end_;

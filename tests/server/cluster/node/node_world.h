@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,7 @@ struct World {
 
   const ClusterKeys keys{"/osprey/test/"};
   ClusterRecord cluster;
+  absl::Duration backup_timeout = absl::Seconds(1);
   std::mutex mutex;  // guards the store
   ModelStore store;
   std::string directory;
@@ -138,7 +140,7 @@ class TestServer {
         .zone = "",
         .listen = {uri_},
         .key = nullptr,
-        .backup_timeout = absl::Seconds(1),
+        .backup_timeout = world_.backup_timeout,
         .rejoin_after = absl::Seconds(30),
         .spin = absl::Microseconds(100),
         .new_ports = [this]() -> absl::StatusOr<std::vector<LinkPort>> {
@@ -163,8 +165,14 @@ class TestServer {
   // Is the primary of this shard, and its engines begin. `end` is called when they have to end.
   void Serve(
       std::function<void()> end = [] {}, uint32_t shard = 0) {
-    const absl::StatusOr<std::optional<OfferedService>> offered = node->slot(0).AwaitService(stop_);
-    ASSERT_TRUE(offered.ok() && offered->has_value());
+    std::atomic<bool> is_late{false};
+    const std::jthread patience([&is_late](const std::stop_token& is_over) {
+      Await([&is_over] { return is_over.stop_requested(); });
+      is_late = true;
+    });
+    const absl::StatusOr<std::optional<OfferedService>> offered =
+        node->slot(0).AwaitService(is_late);
+    ASSERT_TRUE(offered.ok() && offered->has_value()) << id_ << " never became the primary";
     ASSERT_EQ((*offered)->shard, shard);
     node->slot(0).BeginService(std::move(end), [] { return std::vector<SessionImage>(); });
   }
