@@ -37,6 +37,7 @@
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "tests/support/notify_socket.h"
+#include "tests/support/running_time.h"
 #include "tests/support/scraping.h"
 #include "tests/support/subprocess.h"
 
@@ -377,11 +378,11 @@ bool ServerBearsFailureOf(const std::string& function, int nth, bool with_all) {
   // ones.
   for (int i = 0; i < kSessions; ++i) {
     const bool before = failure.happened();
-    const absl::Time began = absl::Now();
+    const RunningTime time;
     const absl::Status status = served.Session();
     EXPECT_TRUE(status.ok() || (!before && failure.happened()))
         << "session " << i << ": " << status;
-    const absl::Duration took = absl::Now() - began;
+    const absl::Duration took = time.Passed();
     EXPECT_TRUE(InLab() || took < kSessionMax) << "session " << i << " took " << took;
   }
   absl::SleepFor(absl::Milliseconds(InLab() ? 200 : 5));
