@@ -96,7 +96,7 @@ class ClusterFaultsTest : public ::testing::Test {
       case Fault::kEndBackup:
         return End(AnyBackup(*primary));
       case Fault::kStopPrimary:
-        Stop(*primary, AnyTime(kRight + absl::Seconds(1), 2 * kRight));
+        ASSERT_NO_FATAL_FAILURE(StopUntilReplaced(*primary));
         return Promote(*primary);
       case Fault::kStopPrimaryShortly:
         return Stop(*primary, AnyTime(absl::Milliseconds(500), kRight));
@@ -125,6 +125,17 @@ class ClusterFaultsTest : public ::testing::Test {
     cluster_.Stop(server);
     absl::SleepFor(time);
     cluster_.Continue(server);
+  }
+
+  // (Where the machine stands still meanwhile, others wait longer.)
+  void StopUntilReplaced(size_t server) {
+    cluster_.Stop(server);
+    absl::SleepFor(AnyTime(kRight + absl::Seconds(1), 2 * kRight));
+    const absl::Time end = absl::Now() + kInSyncMax;
+    while (cluster_.Primary() == server && absl::Now() < end)
+      absl::SleepFor(absl::Milliseconds(50));
+    cluster_.Continue(server);
+    EXPECT_NE(cluster_.Primary(), server) << cluster_.WhyNot();
   }
 
   // One of the others is killed, and the last hands over to this server.
