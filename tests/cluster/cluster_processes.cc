@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <numeric>
 #include <random>
@@ -229,6 +230,42 @@ std::optional<std::vector<int64_t>> ClusterProcesses::KeysOfServers() {
     }
   }
   return revisions;
+}
+
+std::vector<uint64_t> ClusterProcesses::Terms() {
+  std::vector<uint64_t> terms;
+  for (uint32_t shard = 0; shard < shards(); ++shard) {
+    const std::optional<ShardRecord> record = Record(shard);
+    terms.push_back(record.has_value() ? record->term : 0);
+  }
+  return terms;
+}
+
+std::vector<size_t> ClusterProcesses::Copies() {
+  std::vector<size_t> copies(servers());
+  for (uint32_t shard = 0; shard < shards(); ++shard) {
+    const std::optional<ShardRecord> record = Record(shard);
+    for (size_t i = 0; record.has_value() && i < servers(); ++i)
+      copies[i] += record->Find(servers_[i].id) != nullptr;
+  }
+  return copies;
+}
+
+bool ClusterProcesses::HasMoves() {
+  for (uint32_t shard = 0; shard < shards(); ++shard) {
+    const std::optional<ShardRecord> record = Record(shard);
+    if (!record.has_value() || record->move.has_value()) return true;
+  }
+  return false;
+}
+
+bool ClusterProcesses::RunKvcli(const std::string& command, const std::vector<std::string>& args) {
+  std::vector<std::string> words = {"tools/kvcli", "cluster", command, etcd_uri_};
+  words.insert(words.end(), args.begin(), args.end());
+  words.push_back("--timeout=30");
+  const ProgramResult result = RunProgram(words);
+  std::cout << result.out << result.err;
+  return result.exit_status == 0;
 }
 
 bool ClusterProcesses::IsInSync(size_t replicas, uint32_t shard, const std::vector<int64_t>& keys) {

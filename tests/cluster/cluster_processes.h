@@ -65,6 +65,8 @@ class ClusterProcesses {
   void Continue(size_t server);  // SIGCONT
   // Servers that have ended by themselves; each with its output.
   std::vector<std::string> Crashed();
+  // -1: it does not run.
+  pid_t pid(size_t server) const { return servers_[server].pid; }
   // The output of all of a server's lives.
   std::string Log(size_t server) const;
 
@@ -73,6 +75,12 @@ class ClusterProcesses {
   std::optional<size_t> Primary(uint32_t shard = 0);
   // How many shards each server is the primary of. Nothing: the store does not answer in time.
   std::optional<std::vector<size_t>> Primaries();
+  // The term of each shard; 0: the store does not answer in time.
+  std::vector<uint64_t> Terms();
+  // How many shards each server is in sync of.
+  std::vector<size_t> Copies();
+  // Whether a copy moves. True, too, if the store does not answer in time.
+  bool HasMoves();
   // Waits until so many replicas of each shard are in sync, of servers that run, under a primary, and stay
   // it for half a second. False: not in time; then WhyNot says what there is instead.
   bool AwaitInSync(size_t replicas, absl::Duration time_max);
@@ -81,6 +89,10 @@ class ClusterProcesses {
   // … until each server is the primary of as many shards as the others, or one less. False: not in time.
   bool AwaitBalance(absl::Duration time_max);
   std::string WhyNot();
+
+  // What an operator does: `kvcli cluster`, a command, this cluster and arguments. It needs //tools:kvcli. False, with its output on
+  // stdout: it is refused, as what has changed meanwhile is, or a server whose beat is late.
+  bool RunKvcli(const std::string& command, const std::vector<std::string>& args = {});
 
  private:
   struct Server {

@@ -67,25 +67,16 @@ class ShardsTest : public ::testing::Test {
     }
   }
 
-  std::vector<uint64_t> Terms() {
-    std::vector<uint64_t> terms;
-    for (uint32_t shard = 0; shard < cluster_->shards(); ++shard) {
-      const std::optional<ShardRecord> record = cluster_->Record(shard);
-      terms.push_back(record.has_value() ? record->term : 0);
-    }
-    return terms;
-  }
-
   // A fault, and its end.
   void Round(Fault fault, size_t server) {
     SCOPED_TRACE(absl::StrCat("fault ", static_cast<int>(fault), " at server ", server));
-    const std::vector<uint64_t> before = Terms();
+    const std::vector<uint64_t> before = cluster_->Terms();
     const int64_t began_ns = SteadyNs();
     ASSERT_NO_FATAL_FAILURE(Inject(fault, server));
     ASSERT_TRUE(cluster_->AwaitInSync(cluster_->replicas(), kInSyncMax)) << cluster_->WhyNot();
     ASSERT_TRUE(cluster_->AwaitBalance(kInSyncMax)) << cluster_->WhyNot();
     for (const std::string& crash : cluster_->Crashed()) FAIL() << crash;
-    const std::vector<uint64_t> after = Terms();
+    const std::vector<uint64_t> after = cluster_->Terms();
     // A key is of one shard: so many changes of its primary, at most.
     uint64_t most = 0;
     for (uint32_t shard = 0; shard < cluster_->shards(); ++shard) {
@@ -146,23 +137,12 @@ class PartsTest : public ShardsTest {
                     .memory = memory,
                     .flags = {}},
                    in_lab) {}
-
-  // How many shards each server is in sync of.
-  std::vector<size_t> Copies() {
-    std::vector<size_t> copies(cluster_->servers());
-    for (uint32_t shard = 0; shard < cluster_->shards(); ++shard) {
-      const std::optional<ShardRecord> record = cluster_->Record(shard);
-      for (size_t i = 0; record.has_value() && i < cluster_->servers(); ++i)
-        copies[i] += record->Find(absl::StrCat("s", i)) != nullptr;
-    }
-    return copies;
-  }
 };
 
 TEST_F(PartsTest, NothingIsLostOrStale) {
-  EXPECT_EQ(Copies(), std::vector<size_t>(cluster_->servers(), 2));
+  EXPECT_EQ(cluster_->Copies(), std::vector<size_t>(cluster_->servers(), 2));
   Run({Fault::kEnd, Fault::kKill, Fault::kStop}, 1);  // a server is the primary of one
-  EXPECT_EQ(Copies(), std::vector<size_t>(cluster_->servers(), 2)) << cluster_->WhyNot();
+  EXPECT_EQ(cluster_->Copies(), std::vector<size_t>(cluster_->servers(), 2)) << cluster_->WhyNot();
 }
 
 // What an operator does with kvcli.
@@ -170,40 +150,26 @@ class MovesTest : public PartsTest {
  protected:
   using PartsTest::PartsTest;
 
-  bool HasMoves() {
-    for (uint32_t shard = 0; shard < cluster_->shards(); ++shard) {
-      const std::optional<ShardRecord> record = cluster_->Record(shard);
-      if (!record.has_value() || record->move.has_value()) return true;
-    }
-    return false;
-  }
   // Begins moves by `command` until the copies are as they are to be. A plan has the copies in sync alone:
   // one that was missing at that moment may have come back.
-  void MoveUntil(const std::vector<std::string>& command,
+  void MoveUntil(const std::string& command, std::vector<std::string> args,
                  const std::function<bool(const std::vector<size_t>&)>& is_right) {
+    args.push_back("--yes");
     for (const absl::Time end = absl::Now() + kInSyncMax; absl::Now() < end;
          absl::SleepFor(absl::Milliseconds(200))) {
-      if (HasMoves()) continue;
-      const std::vector<size_t> copies = Copies();
+      if (cluster_->HasMoves()) continue;
+      const std::vector<size_t> copies = cluster_->Copies();
       const size_t all = std::accumulate(copies.begin(), copies.end(), size_t{0});
       if (all < cluster_->replicas() * cluster_->shards()) continue;
       if (is_right(copies)) return;
-      RunKvcli(command);
+      (void)cluster_->RunKvcli(command, args);
     }
     FAIL() << "copies are not where they are to be:\n" << cluster_->WhyNot();
   }
   // Servers get nothing by themselves while no copy is missing, not even those that have begun late.
   void SpreadCopies() {
     const std::vector<size_t> even(cluster_->servers(), 2);
-    MoveUntil({"rebalance"}, [&](const std::vector<size_t>& copies) { return copies == even; });
-  }
-  // kvcli refuses what has changed meanwhile, and servers whose beat is late: the caller tries again.
-  void RunKvcli(std::vector<std::string> args) {
-    args.insert(args.begin(), {"tools/kvcli", "cluster"});
-    args.insert(args.begin() + 3, cluster_->etcd_uri());
-    args.insert(args.end(), {"--yes", "--timeout=30"});
-    const ProgramResult result = RunProgram(args);
-    std::cout << result.out << result.err;
+    MoveUntil("rebalance", {}, [&](const std::vector<size_t>& copies) { return copies == even; });
   }
 };
 
@@ -226,11 +192,11 @@ TEST_F(DrainTest, AServerIsDrainedAndFilledUnderLoad) {
   const absl::Time begin_max = absl::Now() + kInSyncMax;
   while (load.done() < 50 && absl::Now() < begin_max) absl::SleepFor(absl::Milliseconds(10));
   ASSERT_GE(load.done(), 50u);
-  const std::vector<uint64_t> before = Terms();
+  const std::vector<uint64_t> before = cluster_->Terms();
   const int64_t began_ns = SteadyNs();
 
   ASSERT_NO_FATAL_FAILURE(
-      MoveUntil({"drain", absl::StrCat("s", server)},
+      MoveUntil("drain", {absl::StrCat("s", server)},
                 [&](const std::vector<size_t>& copies) { return copies[server] == 0; }));
   ASSERT_EQ(cluster_->Terminate(server), 0);
   ASSERT_TRUE(cluster_->AwaitInSync(cluster_->replicas(), kInSyncMax)) << "no copy is missing";
@@ -239,7 +205,7 @@ TEST_F(DrainTest, AServerIsDrainedAndFilledUnderLoad) {
   load.End();
 
   for (const std::string& crash : cluster_->Crashed()) ADD_FAILURE() << crash;
-  const std::vector<uint64_t> after = Terms();
+  const std::vector<uint64_t> after = cluster_->Terms();
   uint64_t most = 0;
   for (uint32_t shard = 0; shard < cluster_->shards(); ++shard)
     most = std::max(most, after[shard] - before[shard]);
