@@ -94,6 +94,7 @@ void ShardMember::TakeRecord(absl::Time now) {
                             places.term >= replica_.term() && !stays_primary;
   if (ends_primary) EndPrimary();
   const bool had_replica = replica_.role() != ShardReplica::Role::kOut;  // Rename may leave
+  const uint64_t term_before = replica_.term();
   if (const Replica* named = record.Find(self_.server);
       before_.has_value() && named != nullptr && named->life == self_.life) {
     // Perhaps as an incarnation in between, whose swap had no answer. *Else* that replica, which this
@@ -102,7 +103,6 @@ void ShardMember::TakeRecord(absl::Time now) {
     before_ = *named;
     if (*named == self_) before_.reset();
   }
-  const uint64_t term_before = replica_.term();
   replica_.TakePlaces(places);
   const bool has_replica = replica_.role() != ShardReplica::Role::kOut;
   if (record.Has(self_)) asks_ = false;

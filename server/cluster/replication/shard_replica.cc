@@ -33,6 +33,8 @@ void ShardReplica::Rename(const ReplicaName& name, const ShardPlaces& places) {
   if (!ReserveOwn()) return Leave();
   self_ = name;
   term_ = places.term;
+  // Its place was resumed, and the shard handed over to it, before it learned of either.
+  if (places.primary == name) return BecomePrimary();
   role_ = Role::kBackup;
   primary_.reset();
   backup_.emplace(shard_, self_, log_, store_);
@@ -51,12 +53,10 @@ void ShardReplica::TakePlaces(const ShardPlaces& places) {
   }
   if (role_ == Role::kJoining) role_ = Role::kBackup;
   if (!is_new_term) return;
-  if (places.primary == self_) {
-    term_ = places.term;
-    return BecomePrimary();
-  }
+  // Also of one that was another's backup meanwhile, and knows it only now. *Else* it applies what it has not reserved.
   if (!ReserveOwn()) return Leave();
   term_ = places.term;
+  if (places.primary == self_) return BecomePrimary();
   primary_.reset();
   role_ = Role::kBackup;
   if (!backup_.has_value()) backup_.emplace(shard_, self_, log_, store_);

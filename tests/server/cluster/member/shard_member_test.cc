@@ -422,6 +422,31 @@ TEST_F(ShardMemberTest, APlaceMayHaveBeenResumedByAnIncarnationInBetween) {
   EXPECT_EQ(nodes_[0].member.replica().self().life, life);
 }
 
+// Its server did not learn that its place was resumed, and the primary handed over to it. *Else* the shard has a primary
+// that never serves.
+TEST_F(ShardMemberTest, ThePlaceThatWasResumedMayBeThePrimarysAlready) {
+  Join();
+  const std::string other = nodes_[0].member.record().record.in_sync.at(1).server;
+  const int at = other[0] - 'a';
+  BeginIncarnation(at, 21);
+  ReadAll();
+  const Transaction resume = Begin(at);
+  EXPECT_EQ(store_.Execute(resume).outcome, TransactionOutcome::kApplied);
+  TransactionResult lost;
+  lost.outcome = TransactionOutcome::kUnknown;
+  (void)nodes_[at].member.TakeAnswer(lost, 0, now_);
+  const StoreRange range = watch_.ShardsRange();
+  watch_.TakeShards(range, store_.Range(range));
+  nodes_[0].member.Saw(*watch_.Shard(0), now_);
+  nodes_[0].member.HandOverTo(other, now_);
+  now_ += absl::Milliseconds(900);
+  Swap(0);
+  ReadAll();
+  ASSERT_EQ(nodes_[at].member.record().record.primary, other);
+  EXPECT_EQ(nodes_[at].member.replica().role(), ShardReplica::Role::kPrimary);
+  (void)nodes_[at].member.WantedSwap(watch_, now_);
+}
+
 // *Else* it drops members at once, as silent since the earlier term.
 TEST_F(ShardMemberTest, APrimaryAgainCountsSilenceFromItsTerm) {
   Join();

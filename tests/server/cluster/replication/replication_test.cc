@@ -305,6 +305,24 @@ TEST_F(ShardPrimaryTest, NoticesThatItIsDeposedAndThatAPeerIsUnfit) {
   EXPECT_FALSE(primary_.NextAppend(kB).has_value());
 }
 
+// The record went to another server and came back before this one read it. *Else* it applies, or gives back, what it
+// has not reserved.
+TEST(ShardReplicaTest, APrimaryAgainReservesWhatItHadDecided) {
+  Store store;
+  ShardReplica replica(0, kA, /*min_in_sync=*/1, store);
+  replica.BeginEmpty(kA);
+  replica.TakePlaces({5, kA, {kA, kB}});
+  replica.primary()->SetCounted({kB}, 2);
+  (void)replica.primary()->Decide("a", 1);
+  replica.TakePlaces({7, kA, {kA, kB}});
+  EXPECT_EQ(store.reserved, 1);
+  replica.primary()->SetCounted({kB}, 2);
+  (void)replica.primary()->TakeAck(AckOf(7, kB, 1));
+  replica.ApplyTail();
+  EXPECT_EQ(store.applied, "a");
+  EXPECT_EQ(store.reserved, 0);
+}
+
 TEST(ReplicationMessagesTest, AreReadAsTheyWereWritten) {
   Append append = AppendOf(7, 4, {Group(3, 4, 6, "abc"), Group(5, 5, 7, "12345678")});
   append.shard = 9;
