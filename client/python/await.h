@@ -66,10 +66,12 @@ void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>&
     size_t in_flight = 0;
   };
   const absl::Time end = absl::Now() + deadline;
+  // What callbacks write: they outlive the lane.
   size_t unanswered = indices.size();
+  std::vector<Part> parts;
   Lanes::Taken lane = take();
   const GilReleased released;
-  std::vector<Part> parts(lane->shards());
+  parts.resize(lane->shards());
   for (const size_t i : indices) parts[lane->ShardOf(key_of(i))].indices.push_back(i);
   while (unanswered > 0) {
     for (Part& part : parts) {

@@ -98,6 +98,12 @@ void Lanes::AwaitIdle(uint64_t seen) {
 }
 
 Lanes::Taken Lanes::Take(absl::Duration wait) {
+  absl::StatusOr<Taken> taken = TryTake(wait);
+  if (!taken.ok()) Raise(taken.status(), false);
+  return *std::move(taken);
+}
+
+absl::StatusOr<Lanes::Taken> Lanes::TryTake(absl::Duration wait) {
   uint64_t seen = 0;
   if (std::optional<Taken> taken = TakeIdle(nullptr, seen)) return *std::move(taken);
   const absl::Time end = absl::Now() + wait;
@@ -113,13 +119,13 @@ Lanes::Taken Lanes::Take(absl::Duration wait) {
     if (lent->lane.ok())
       return Taken(shared_from_this(), *std::move(lent->lane), std::make_shared<Home>());
     if (ReasonOf(lent->lane.status()) != Reason::kLanesTaken || absl::Now() >= end)
-      Raise(lent->lane.status(), false);
+      return lent->lane.status();
     AwaitIdle(seen);
   }
 }
 
-std::optional<Lanes::Taken> Lanes::TakeHome(const std::shared_ptr<Home>& home,
-                                            absl::Duration wait) {
+absl::StatusOr<std::optional<Lanes::Taken>> Lanes::TryTakeHome(const std::shared_ptr<Home>& home,
+                                                               absl::Duration wait) {
   uint64_t seen = 0;
   if (std::optional<Taken> taken = TakeIdle(home.get(), seen)) return taken;
   const absl::Time end = absl::Now() + wait;
@@ -127,10 +133,9 @@ std::optional<Lanes::Taken> Lanes::TakeHome(const std::shared_ptr<Home>& home,
     if (std::optional<Taken> taken = TakeIdle(home.get(), seen)) return taken;
     if (home->is_gone()) return std::nullopt;
     if (absl::Now() >= end) {
-      Raise(MakeError(Reason::kLanesTaken,
-                      "the Buffer's connection is in use by another thread: operations on Buffers "
-                      "of one connection follow one another; allocate a Buffer in each thread"),
-            false);
+      return MakeError(Reason::kLanesTaken,
+                       "the Buffer's connection is in use by another thread: operations on Buffers "
+                       "of one connection follow one another; allocate a Buffer in each thread");
     }
     AwaitIdle(seen);
   }

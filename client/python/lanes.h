@@ -68,11 +68,14 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
     std::shared_ptr<Home> home_;
   };
 
-  // Waits up to `wait` for a lane, if all are taken. Raises the errors of ClientPool::Take, and
-  // Closed or Forked.
-  Taken Take(absl::Duration wait);
+  // Waits up to `wait` for a lane, if all are taken. Errors: those of ClientPool::Take. Raises
+  // Closed or Forked, and what signal handlers raise.
+  absl::StatusOr<Taken> TryTake(absl::Duration wait);
   // The same, but the lane of `home`. Nothing if that is gone.
-  std::optional<Taken> TakeHome(const std::shared_ptr<Home>& home, absl::Duration wait);
+  absl::StatusOr<std::optional<Taken>> TryTakeHome(const std::shared_ptr<Home>& home,
+                                                   absl::Duration wait);
+  // As TryTake, and raises its errors.
+  Taken Take(absl::Duration wait);
   // Destroys the Buffers of `home` when its lane is free, or now.
   void Drop(const std::shared_ptr<Home>& home, Home::Dropped dropped);
   // Closes idle lanes at once, taken ones as they come back. May be called again.

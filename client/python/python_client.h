@@ -65,6 +65,7 @@ class PythonClient {
   std::shared_ptr<PythonBuffer> MakeBuffer(std::shared_ptr<Home> home,
                                            std::optional<osprey::Buffer> memory,
                                            std::shared_ptr<Bytes> source);
+  absl::StatusOr<Lanes::Taken> TryTakeFor(PythonBuffer& buffer, absl::Duration deadline);
   Lanes::Taken TakeFor(PythonBuffer& buffer, absl::Duration deadline);
 
   std::shared_ptr<Lanes> lanes_;

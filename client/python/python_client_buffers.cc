@@ -31,7 +31,8 @@ std::vector<KeyAndSpan> ItemsOf(const BufferMap& map, py::object items, bool wri
   return list;
 }
 
-// Runs the operations of all items, one home after the other.
+// Runs the operations of all items, one home after the other. Those of a home whose lane cannot be had get its error:
+// others may have been applied.
 template <typename T, typename TakeFor, typename Start>
 std::vector<absl::StatusOr<T>> AwaitItems(const std::vector<KeyAndSpan>& items,
                                           absl::Duration deadline, TakeFor take_for, Start start) {
@@ -42,13 +43,17 @@ std::vector<absl::StatusOr<T>> AwaitItems(const std::vector<KeyAndSpan>& items,
   while (!left.empty()) {
     PythonBuffer& first = *items[left.front()].span.buffer;
     const absl::Duration rest = std::max(end - absl::Now(), absl::Nanoseconds(1));
-    Lanes::Taken lane = take_for(first, rest);  // may change its home
+    absl::StatusOr<Lanes::Taken> lane = take_for(first, rest);  // may change its home
     std::vector<size_t> these, others;
     for (size_t i : left) {
       (items[i].span.buffer->home() == first.home() ? these : others).push_back(i);
     }
-    AwaitAnswers([&] { return std::move(lane); }, rest, these, answers,
-                 [&](size_t i) { return items[i].key.view(); }, start);
+    if (lane.ok()) {
+      AwaitAnswers([&] { return *std::move(lane); }, rest, these, answers,
+                   [&](size_t i) { return items[i].key.view(); }, start);
+    } else {
+      for (const size_t i : these) answers[i] = lane.status();
+    }
     left = std::move(others);
   }
   return answers;
@@ -104,20 +109,36 @@ std::shared_ptr<PythonBuffer> PythonClient::Register(py::handle memory) {
 }
 
 // The lane for an operation with `buffer`: its home, or any.
-Lanes::Taken PythonClient::TakeFor(PythonBuffer& buffer, absl::Duration deadline) {
-  if (!buffer.zero_copy()) return lanes_->Take(deadline);
-  if (std::optional<Lanes::Taken> taken = lanes_->TakeHome(buffer.home(), deadline))
-    return *std::move(taken);
-  Lanes::Taken lane = lanes_->Take(deadline);
-  absl::StatusOr<osprey::Buffer> moved = lane->RegisterBuffer(buffer.data(), buffer.size());
-  if (moved.ok()) {
-    buffer.MoveHome(lane.home(), *std::move(moved));
-  } else if (absl::IsFailedPrecondition(moved.status())) {
-    buffer.MoveHome(nullptr, std::nullopt);
-  } else {
-    Raise(moved.status(), false);
+absl::StatusOr<Lanes::Taken> PythonClient::TryTakeFor(PythonBuffer& buffer,
+                                                      absl::Duration deadline) {
+  const absl::Time end = absl::Now() + deadline;
+  for (;;) {
+    if (!buffer.zero_copy()) return lanes_->TryTake(end - absl::Now());
+    const std::shared_ptr<Home> gone = buffer.home();
+    absl::StatusOr<std::optional<Lanes::Taken>> taken =
+        lanes_->TryTakeHome(gone, end - absl::Now());
+    if (!taken.ok()) return taken.status();
+    if (taken->has_value()) return **std::move(taken);
+    absl::StatusOr<Lanes::Taken> lane = lanes_->TryTake(end - absl::Now());
+    if (!lane.ok()) return lane.status();
+    // Another thread has given it a home meanwhile, and may use it there.
+    if (buffer.home() != gone) continue;
+    absl::StatusOr<osprey::Buffer> moved = (*lane)->RegisterBuffer(buffer.data(), buffer.size());
+    if (moved.ok()) {
+      buffer.MoveHome(lane->home(), *std::move(moved));
+    } else if (absl::IsFailedPrecondition(moved.status())) {
+      buffer.MoveHome(nullptr, std::nullopt);
+    } else {
+      return moved.status();
+    }
+    return lane;
   }
-  return lane;
+}
+
+Lanes::Taken PythonClient::TakeFor(PythonBuffer& buffer, absl::Duration deadline) {
+  absl::StatusOr<Lanes::Taken> lane = TryTakeFor(buffer, deadline);
+  if (!lane.ok()) Raise(lane.status(), false);
+  return *std::move(lane);
 }
 
 py::object PythonClient::GetInto(py::handle key, py::handle target, py::handle deadline) {
@@ -150,7 +171,7 @@ py::list PythonClient::GetManyInto(py::object items, py::handle deadline) {
   const std::vector<KeyAndSpan> wanted = ItemsOf(*buffers_, std::move(items), /*writable=*/true);
   const auto results = AwaitItems<ValueInfo>(
       wanted, LimitOf(DeadlineOf(deadline)),
-      [&](PythonBuffer& buffer, absl::Duration left) { return TakeFor(buffer, left); },
+      [&](PythonBuffer& buffer, absl::Duration left) { return TryTakeFor(buffer, left); },
       [&](Client& client, size_t i, absl::Duration left, auto done) {
         return StartGetInto(client, wanted[i].key.view(), wanted[i].span, std::move(done), left);
       });
@@ -161,7 +182,7 @@ py::list PythonClient::PutManyFrom(py::object items, const WriteOptions& options
   const std::vector<KeyAndSpan> given = ItemsOf(*buffers_, std::move(items), /*writable=*/false);
   const auto results = AwaitItems<uint64_t>(
       given, LimitOf(options.deadline),
-      [&](PythonBuffer& buffer, absl::Duration left) { return TakeFor(buffer, left); },
+      [&](PythonBuffer& buffer, absl::Duration left) { return TryTakeFor(buffer, left); },
       [&](Client& client, size_t i, absl::Duration left, auto done) {
         WriteOptions own = options;
         own.deadline = left;

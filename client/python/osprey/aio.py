@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
@@ -74,6 +75,7 @@ class Client:
         self._core: _core.AsyncClient | None = None
         self._fileno = -1
         self._later: dict[Hashable, deque[_Later]] = {}  # by _queue_of; none is empty
+        self._late_at = math.inf  # no end of what is there is earlier
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -132,7 +134,9 @@ class Client:
                 raise
             wait = self._deadline if args[-1] is None else args[-1]
             queue = self._later.setdefault(_queue_of(core, name, args), deque())
-            queue.append(_Later(future, name, args, self._loop.time() + wait))
+            one = _Later(future, name, args, self._loop.time() + wait)
+            queue.append(one)
+            self._late_at = min(self._late_at, one.end)
         if self._soon is None:
             self._soon = self._loop.call_soon(self._poll)
         return future
@@ -152,12 +156,33 @@ class Client:
         if self._later:
             self._begin_later(core)
         delay = 0.0 if ended else core.arm()
+        if self._later:
+            left = max(0.0, self._late_at - self._loop.time())
+            delay = left if delay is None else min(delay, left)
         if delay == 0.0:
             self._soon = self._loop.call_soon(self._poll)
         elif delay is not None:
             self._timer = self._loop.call_later(delay, self._poll)
 
+    def _end_late(self) -> None:
+        now = self._loop.time()
+        if now < self._late_at:
+            return
+        self._late_at = math.inf
+        for queue in self._later.values():
+            waiting = list(queue)
+            queue.clear()
+            for one in waiting:
+                if one.future.done():
+                    continue
+                if one.end <= now:
+                    one.future.set_exception(make("deadline", "the deadline passed before the start. Not applied", False, 0))
+                else:
+                    queue.append(one)
+                    self._late_at = min(self._late_at, one.end)
+
     def _begin_later(self, core: _core.AsyncClient) -> None:
+        self._end_late()
         for shards, queue in list(self._later.items()):
             self._begin_queue(core, queue)
             if not queue:
@@ -166,12 +191,8 @@ class Client:
     def _begin_queue(self, core: _core.AsyncClient, queue: deque[_Later]) -> None:
         while queue:
             one = queue[0]
-            left = one.end - self._loop.time()
-            if one.future.done():
-                pass
-            elif left <= 0:
-                one.future.set_exception(make("deadline", "the deadline passed before the start. Not applied", False, 0))
-            else:
+            if not one.future.done():
+                left = max(one.end - self._loop.time(), 1e-9)
                 try:
                     getattr(core, one.name)(one.future, *one.args[:-1], left)
                 except LimitReached as error:

@@ -43,13 +43,43 @@ def test_operations_of_asyncio_wait_for_those_of_their_shard_alone():
     asyncio.run(run())
 
 
-def test_keys_of_one_blocking_call_wait_for_those_of_their_shard_alone():
+def _gone_and_live():
     async def by_shard():
         async with osprey.aio.Client(URI, connect_timeout=60) as client:
             shard_of = client._core.shard_of
             return _keys(shard_of, lambda shard: shard == GONE, MANY), _keys(shard_of, lambda shard: shard != GONE, 5)
 
-    gone, live = asyncio.run(by_shard())
+    return asyncio.run(by_shard())
+
+
+def test_a_buffer_whose_connection_is_in_use_fails_for_its_items_alone():
+    gone, live = _gone_and_live()
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
+
+        def wait_for(deadline, put, *args):
+            def run():
+                with pytest.raises(osprey.Error):
+                    put(*args, deadline=deadline)
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            time.sleep(0.5)
+            return thread
+
+        first = wait_for(2, client.put, gone[0], b"")  # has a connection, so that this is another's:
+        other = client.allocate(4)
+        first.join()
+        holder = wait_for(8, client.put_from, gone[1], other)
+        own = client.allocate(4)
+        answers = client.put_many_from([(live[0], own), (live[1], other), (live[2], own)], deadline=1)
+        assert isinstance(answers[1], osprey.LimitReached) and not answers[1].maybe_applied
+        assert answers[0] > 0 and answers[2] > 0
+        assert client.get(live[0]).version == answers[0]
+        holder.join()
+
+
+def test_keys_of_one_blocking_call_wait_for_those_of_their_shard_alone():
+    gone, live = _gone_and_live()
     found = []
 
     def watch():
