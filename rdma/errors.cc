@@ -133,6 +133,13 @@ absl::Status WrongShardError(absl::string_view uri, uint32_t shard, uint32_t sha
                    "; connect to the addresses of the cluster's shard 0"));
 }
 
+absl::Status OtherClusterError(absl::string_view uri) {
+  return MakeError(Reason::kUnreachable,
+                   absl::StrCat("the server at ", uri,
+                                " is of another cluster now, or of none; the client goes on to the "
+                                "next address"));
+}
+
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail) {
   return MakeError(Reason::kUnreachable,
                    absl::StrCat("cannot reach ", uri, ": ", detail,

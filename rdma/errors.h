@@ -37,6 +37,8 @@ absl::Status NotServingError(absl::string_view uri);
 // The client requests shard `shard` of `shards` (0: unknown); the server has `its_shard` of `its_shards`.
 absl::Status WrongShardError(absl::string_view uri, uint32_t shard, uint32_t shards,
                              uint32_t its_shard, uint32_t its_shards);
+// At an address that the client has learned of its cluster.
+absl::Status OtherClusterError(absl::string_view uri);
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail);
 absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs);
 absl::Status NotOspreyError(absl::string_view detail);

@@ -183,12 +183,24 @@ ServerConnection::Change ServerConnection::WhileGreeting(const Event& event, abs
   NoteActivity(now);
   const absl::StatusOr<bool> welcome = greeting_.Take(event.frame);
   if (welcome.ok() && !*welcome) return Change::kNone;
-  if (absl::Status status = welcome.ok() ? BeginMapping() : welcome.status(); !status.ok()) {
+  absl::Status status = welcome.ok() ? CheckCluster() : welcome.status();
+  if (status.ok()) status = BeginMapping();
+  if (!status.ok()) {
     Fail(std::move(status));
   } else {
     state_ = State::kMapping;
   }
   return Change::kNone;
+}
+
+// An address that was learned may be another cluster's by now. *Else* the client's keys come from there.
+absl::Status ServerConnection::CheckCluster() const {
+  if (options_.servers == nullptr) return absl::OkStatus();
+  const uint64_t own = terms().in_cluster ? terms().data_id : 0;
+  if (!addresses_.is_given() && own != options_.servers->cluster())
+    return rdma::OtherClusterError(uri());
+  options_.servers->SetCluster(own);
+  return absl::OkStatus();
 }
 
 absl::Status ServerConnection::BeginMapping() {

@@ -39,6 +39,9 @@ class KnownServers {
   // A server may be asked, and was not lately.
   bool IsDue(absl::Time now) const { return now >= due_at_; }
   void Asked(absl::Time now);
+  // The cluster to whose servers they lead (ServerTerms::data_id); 0: no server has said it yet.
+  uint64_t cluster() const { return cluster_; }
+  void SetCluster(uint64_t id) { cluster_ = id; }
   // A connection to a server of the cluster is ready.
   void Connected();
   // A server's answer: one address a line. Left out: what is no address, as later versions may have others; and names of
@@ -54,6 +57,7 @@ class KnownServers {
   const rdma::Address::Scheme scheme_;
   absl::Time asked_at_ = absl::InfinitePast();
   absl::Time due_at_ = absl::InfiniteFuture();  // no server of a cluster is connected
+  uint64_t cluster_ = 0;
   uint64_t revision_ = 0;
   std::vector<rdma::Address> servers_;
 };

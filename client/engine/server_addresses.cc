@@ -36,6 +36,10 @@ ServerAddresses::ServerAddresses(std::vector<std::string> uris)
   assert(!uris_.empty());
 }
 
+bool ServerAddresses::is_given() const {
+  return std::find(given_.begin(), given_.end(), present()) != given_.end();
+}
+
 void ServerAddresses::SetLearned(const std::vector<std::string>& uris) {
   const std::vector<std::string> old = std::exchange(uris_, given_);
   const std::vector<absl::Status> old_errors =

@@ -31,6 +31,8 @@ class ServerAddresses {
 
   const std::string& present() const { return uris_[present_]; }
   size_t count() const { return uris_.size(); }
+  // Whether present() is one of those that the application named.
+  bool is_given() const;
   // No address was tried yet in this round.
   bool round_begins() const { return tried_ == 0; }
 

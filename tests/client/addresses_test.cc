@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/engine/known_servers.h"
 #include "client/engine/server_addresses.h"
@@ -281,10 +282,12 @@ class KnownServersOfClientTest : public ClientAddressesTest {
     uris_ = kA;
     known_servers_ = std::make_shared<KnownServers>(kA);
   }
-  std::unique_ptr<ScriptedServer> MemberAt(const char* uri, uint64_t incarnation) {
+  std::unique_ptr<ScriptedServer> MemberAt(const char* uri, uint64_t incarnation,
+                                           uint64_t cluster = 0xC1) {
     std::unique_ptr<ScriptedServer> server = ServerAt(uri, incarnation);
-    server->tamper_welcome = [](rdma::FrameHeader&, rdma::WelcomeBody& body) {
-      body.in_cluster = 1;
+    server->tamper_welcome = [cluster](rdma::FrameHeader&, rdma::WelcomeBody& body) {
+      body.in_cluster = cluster != 0;
+      body.data_id = cluster;
     };
     return server;
   }
@@ -301,6 +304,29 @@ TEST_F(KnownServersOfClientTest, AServerThatTheUriDoesNotNameIsFound) {
   ASSERT_TRUE(RunUntil([&] { return engine_->connection().uri() == kNext; }));
   BecomeReady();
   EXPECT_LT(now_ - begin, absl::Milliseconds(5));
+}
+
+// The server that was learned has gone, and its address is another cluster's, or of a server in none. *Else* that one
+// answers for the client's keys.
+class LearnedAddressTest : public KnownServersOfClientTest,
+                           public testing::WithParamInterface<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Of, LearnedAddressTest, testing::Values(0xC2, 0));
+
+TEST_P(LearnedAddressTest, OfAnotherClusterIsLeft) {
+  server_ = MemberAt(kA, 1);
+  server_->servers = absl::StrCat(kNext, "\n");
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(RunUntil([&] { return known_servers_->revision() == 1; }));
+  server_ = MemberAt(kNext, 2, GetParam());
+  const auto says_so = [&] {
+    return absl::StrContains(engine_->connection().last_error().message(), "another cluster now");
+  };
+  ASSERT_TRUE(RunUntil(says_so));
+  EXPECT_FALSE(engine_->connection().ready());
+  server_ = MemberAt(kA, 3, 0xC2);  // what the application names is its own affair
+  BecomeReady();
+  EXPECT_EQ(known_servers_->cluster(), 0xC2u);
 }
 
 TEST_F(KnownServersOfClientTest, IsAskedAgainWithoutABeginningOfAConnection) {

@@ -53,7 +53,7 @@ void ShardReplica::TakePlaces(const ShardPlaces& places) {
   }
   if (role_ == Role::kJoining) role_ = Role::kBackup;
   if (!is_new_term) return;
-  // Also of one that was another's backup meanwhile, and knows it only now. *Else* it applies what it has not reserved.
+  // Also of one that was a backup meanwhile, and learns it only now. *Else* it applies what it has not reserved.
   if (!ReserveOwn()) return Leave();
   term_ = places.term;
   if (places.primary == self_) return BecomePrimary();
