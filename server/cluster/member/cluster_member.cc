@@ -127,15 +127,26 @@ std::optional<Transaction> ClusterMember::NextRemoval(absl::Time now) {
 std::optional<Transaction> ClusterMember::NextSwaps(absl::Time now) {
   std::vector<ShardSwap> wanted;
   for (const auto& shard : shards_) {
-    if (auto swap = shard->WantedSwap(watch_, now); swap.has_value())
-      wanted.push_back(*std::move(swap));
+    auto swap = shard->WantedSwap(watch_, now);
+    if (!swap.has_value()) continue;
+    swap->alone = shard->sends_alone();
+    wanted.push_back(*std::move(swap));
   }
   if (wanted.empty()) return std::nullopt;
-  const std::vector<ShardSwap> swaps = GroupSwaps(std::move(wanted))[0];
+  // They take turns. *Else* one that is refused for ever is the only one that is sent.
+  const auto turn = std::find_if(wanted.begin(), wanted.end(), [this](const ShardSwap& swap) {
+    return swap.shard >= swaps_from_;
+  });
+  std::rotate(wanted.begin(), turn, wanted.end());
+  const uint32_t first = wanted[0].shard;
+  const std::vector<std::vector<ShardSwap>> groups = GroupSwaps(std::move(wanted));
+  const std::vector<ShardSwap>& swaps = *std::find_if(
+      groups.begin(), groups.end(), [first](const auto& group) { return group[0].shard == first; });
   for (const ShardSwap& swap : swaps) {
     shards_[swap.shard]->BeginSwap(swap);
     swapped_.push_back(swap.shard);
   }
+  swaps_from_ = swaps.back().shard + 1;
   return SwapTransaction(options_.keys, swaps);
 }
 

@@ -162,6 +162,7 @@ class ClusterMember {
   absl::Time servers_read_ = absl::InfinitePast();
   absl::Time servers_due_ = absl::InfinitePast();
   absl::Time shards_due_ = absl::InfinitePast();
+  uint32_t swaps_from_ = 0;  // the shard whose swap has its turn
   absl::Time swaps_due_ = absl::InfinitePast();
   absl::Time cluster_due_ = absl::InfiniteFuture();  // counted from the first call
   absl::Time balance_due_ = absl::InfinitePast();

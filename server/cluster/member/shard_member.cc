@@ -67,6 +67,7 @@ void ShardMember::Saw(const StoredShard& seen, absl::Time now) {
 
 void ShardMember::BeginSwap(const ShardSwap& swap) {
   tracker_.Begin(swap);
+  if (hand_over_.has_value() && swap.next.primary == hand_over_->to) swaps_hand_over_ = true;
   // A joiner counts from before the swap is sent.
   if (ShardPrimary* primary = replica_.primary(); primary != nullptr)
     primary->SetCounted(CountedNames(), InSync());
@@ -237,6 +238,13 @@ void ShardMember::LinkDown(uint64_t incarnation) {
 }
 
 void ShardMember::TakeAppend(const Append& append, absl::Time now) {
+  // The swap that resumed its place was applied, and the answer is on its way. *Else* the primary takes this replica for
+  // another one, and drops what has all data.
+  if (before_.has_value() && append.to == name() && replica_.role() != ShardReplica::Role::kOut) {
+    wants_read_ = true;
+    const Ack ack{shard_, AckCode::kUnknownTerm, replica_.term(), append.to, append.from, 0, 0};
+    return sender_.Send(append.from.incarnation, PeerMessageKind::kAck, EncodeAck(ack));
+  }
   const Ack ack = replica_.TakeAppend(append);
   if (ack.code == AckCode::kConfirmed) primary_heard_ = now;
   if (ack.code == AckCode::kUnknownTerm) wants_read_ = true;

@@ -117,6 +117,8 @@ class ShardMember {
   // The region says only now that this server does not serve.
   void ReadersEnd(absl::Time now);
   bool hands_over() const { return hand_over_.has_value(); }
+  // The next swap shares no transaction (SwapTracker).
+  bool sends_alone() const { return tracker_.sends_alone(); }
   // Whether this server is to have a copy, if it has none (MissingCopies). It may always keep one.
   void SetAssigned(bool assigned) { is_assigned_ = assigned; }
   // A move that is to begin, if this is the primary (NextRelief).

@@ -146,7 +146,6 @@ std::optional<ShardSwap> ShardMember::WantedHandOver(absl::Time now) {
     hand_over_.reset();
     return std::nullopt;
   }
-  swaps_hand_over_ = true;
   return *std::move(swap);
 }
 

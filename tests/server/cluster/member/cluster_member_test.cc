@@ -316,6 +316,39 @@ TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {
   EXPECT_TRUE(At(0).MayDecide(0, now_));
 }
 
+// *Else* no shard of a server that has ended gets another primary.
+class BrokenRecordTest : public ClusterMemberTest, public testing::WithParamInterface<int> {
+ protected:
+  BrokenRecordTest() : ClusterMemberTest(4, 2) {}
+};
+INSTANTIATE_TEST_SUITE_P(OfShard, BrokenRecordTest, testing::Range(0, 4));
+
+TEST_P(BrokenRecordTest, KeepsNoOtherShardFromAPrimary) {
+  const auto broken = static_cast<uint32_t>(GetParam());
+  Begin(0);
+  Begin(1);
+  ASSERT_TRUE(RunUntil([&] {
+    for (uint32_t shard = 0; shard < 4; ++shard) {
+      if (At(0).shard(shard).record().record.in_sync.size() != 2) return false;
+    }
+    return true;
+  }));
+  for (const bool is_gone : {false, true}) {
+    Transaction change;
+    change.operations = {is_gone ? StoreOperation::Delete(keys_.Shard(broken))
+                                 : StoreOperation::Put(keys_.Shard(broken), "{")};
+    store_.Execute(change);
+  }
+  RunFor(absl::Seconds(1));
+  End(0);
+  EXPECT_TRUE(RunUntil([&] {
+    for (uint32_t shard = 0; shard < 4; ++shard) {
+      if (shard != broken && !At(1).Serves(shard, now_)) return false;
+    }
+    return true;
+  }));
+}
+
 // An operator has given up the shard. A server that still has a copy of it loses that, and the next one begins it.
 TEST_F(ClusterMemberTest, AShardThatWasGivenUpBeginsEmpty) {
   for (int at = 0; at < 3; ++at) Begin(at);

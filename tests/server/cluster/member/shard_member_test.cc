@@ -422,6 +422,31 @@ TEST_F(ShardMemberTest, APlaceMayHaveBeenResumedByAnIncarnationInBetween) {
   EXPECT_EQ(nodes_[0].member.replica().self().life, life);
 }
 
+// *Else* the primary takes it for another replica, drops what has all data, and may be left with the only copy.
+TEST_F(ShardMemberTest, AnAppendBeforeTheAnswerToAResumedPlaceIsPutOff) {
+  Join();
+  const std::string other = nodes_[0].member.record().record.in_sync.at(1).server;
+  const int at = other[0] - 'a';
+  BeginIncarnation(at, 21);
+  ReadAll();
+  const Transaction resume = Begin(at);
+  const TransactionResult late = store_.Execute(resume);
+  ASSERT_EQ(late.outcome, TransactionOutcome::kApplied);
+  Append append;
+  append.term = nodes_[0].member.replica().term();
+  append.from = nodes_[0].member.replica().self();
+  append.to = {21, nodes_[at].member.replica().self().life};
+  const auto code_of_answer = [&] {
+    nodes_[at].sent.clear();
+    nodes_[at].member.TakeAppend(append, now_);
+    return DecodeAck(nodes_[at].sent.back().second.second)->code;
+  };
+  EXPECT_EQ(code_of_answer(), AckCode::kUnknownTerm);
+  EXPECT_TRUE(nodes_[at].member.TakeWantsRead());
+  ASSERT_TRUE(nodes_[at].member.TakeAnswer(late, 0, now_).ok());
+  EXPECT_EQ(code_of_answer(), AckCode::kConfirmed);
+}
+
 // Its server did not learn that its place was resumed, and the primary handed over to it. *Else* the shard has a primary
 // that never serves.
 TEST_F(ShardMemberTest, ThePlaceThatWasResumedMayBeThePrimarysAlready) {
