@@ -100,9 +100,16 @@ class Client:
         for handle in (self._soon, self._timer):
             if handle is not None:
                 handle.cancel()
+        self._soon = self._timer = None
         later = [one for queue in self._later.values() for one in queue]
         self._later.clear()
-        await self._loop.run_in_executor(None, core.close)
+        self._late_at = math.inf
+        closed = self._loop.run_in_executor(None, core.close)
+        end = functools.partial(self._end_closed, core, later)
+        closed.add_done_callback(lambda _: end())
+        await asyncio.shield(closed)  # whoever waits for an operation gets its end, also if this task is cancelled
+
+    def _end_closed(self, core: _core.AsyncClient, later: list[_Later]) -> None:
         self._end(core.poll())
         for one in later:
             if not one.future.done():

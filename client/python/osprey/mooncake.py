@@ -66,6 +66,15 @@ def _written(result: int | Error) -> int:
     return 0
 
 
+def _are_as_many(keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequence[int]) -> bool:
+    if len(keys) == len(buffer_ptrs) == len(sizes):
+        return True
+    _log.warning(
+        "%d keys, %d pointers and %d sizes: as many as keys are needed", len(keys), len(buffer_ptrs), len(sizes)
+    )
+    return False
+
+
 def _memory(address: int, size: int) -> Any:
     if address <= 0 or size <= 0:
         error = InvalidArgument(f"{size} bytes at address {address} are no memory")
@@ -214,6 +223,8 @@ class MooncakeDistributedStore:
         self, keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequence[int], config: object = None
     ) -> list[int]:
         """put_from for each key."""
+        if not _are_as_many(keys, buffer_ptrs, sizes):
+            return [INVALID_PARAMS] * len(keys)
         try:
             memories = map(_memory, buffer_ptrs, sizes)
             return [_written(result) for result in self._ready().put_many_from(list(zip(keys, memories)), if_absent=True)]
@@ -226,6 +237,8 @@ class MooncakeDistributedStore:
 
     def batch_get_into(self, keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequence[int]) -> list[int]:
         """get_into for each key."""
+        if not _are_as_many(keys, buffer_ptrs, sizes):
+            return [INVALID_PARAMS] * len(keys)
         try:
             results = self._ready().get_many_into(list(zip(keys, map(_memory, buffer_ptrs, sizes))))
         except Error as error:

@@ -247,6 +247,31 @@ def test_close_ends_what_waits():
     asyncio.run(main())
 
 
+def test_a_client_may_connect_again():
+    async def main():
+        client = osprey.aio.Client(URI, connect_timeout=60, deadline=60)
+        for _ in range(3):
+            async with client:
+                await asyncio.wait_for(client.put("k", b"1"), 60)
+
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_ends_what_waits():
+    async def main():
+        client = await osprey.aio.Client(URI, connect_timeout=60, deadline=60).connect()
+        with stopped_server():
+            waiting = [asyncio.create_task(client.put(f"k{i}", b"1")) for i in range(600)]
+            await asyncio.sleep(0.05)
+            closing = asyncio.create_task(client.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+        assert all(isinstance(result, osprey.Closed) for result in results)
+
+    asyncio.run(main())
+
+
 def test_a_client_belongs_to_its_loop_and_process():
     async def main():
         client = osprey.aio.Client(URI, connect_timeout=60, deadline=60)

@@ -82,6 +82,8 @@ def test_errors_are_numbers(store, caplog):
     assert store.put("k" * 100_000, b"x") == -400
     assert store.put("k", b"") == -600
     assert store.put_batch(["a", "b"], [b"1"]) == -600
+    assert store.batch_put_from(["a", "b"], [5], [5]) == [-600, -600]
+    assert store.batch_get_into(["a"], [5], []) == [-600]
     assert store.get("") == b""
     assert store.is_exist("") == -400
     assert store.remove("") == -400
