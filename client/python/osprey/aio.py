@@ -107,7 +107,7 @@ class Client:
         closed = self._loop.run_in_executor(None, core.close)
         end = functools.partial(self._end_closed, core, later)
         closed.add_done_callback(lambda _: end())
-        await asyncio.shield(closed)  # whoever waits for an operation gets its end, also if this task is cancelled
+        await asyncio.shield(closed)  # operations end, also if this task is cancelled
 
     def _end_closed(self, core: _core.AsyncClient, later: list[_Later]) -> None:
         self._end(core.poll())

@@ -74,7 +74,7 @@ absl::Status SwapTracker::TakeApplied(const TransactionResult& result) {
 }
 
 absl::Status SwapTracker::TakeRefusal(const TransactionResult& result, size_t place) {
-  // Also if its record is what nobody can read. *Else* it keeps the swaps of other shards from being applied.
+  // Also if its record cannot be read. *Else* it keeps the swaps of other shards from being applied.
   if (result.results.size() > 1) sends_alone_ = true;
   if (place >= result.results.size() || result.results[place].keys.size() > 1)
     return absl::DataLossError("etcd answers a refused transaction without a shard's record");
