@@ -183,7 +183,7 @@ ServerConnection::Change ServerConnection::WhileGreeting(const Event& event, abs
   NoteActivity(now);
   const absl::StatusOr<bool> welcome = greeting_.Take(event.frame);
   if (welcome.ok() && !*welcome) return Change::kNone;
-  absl::Status status = welcome.ok() ? CheckCluster() : welcome.status();
+  absl::Status status = welcome.ok() ? TakeCluster() : welcome.status();
   if (status.ok()) status = BeginMapping();
   if (!status.ok()) {
     Fail(std::move(status));
@@ -193,13 +193,16 @@ ServerConnection::Change ServerConnection::WhileGreeting(const Event& event, abs
   return Change::kNone;
 }
 
-// An address that was learned may be another cluster's by now. *Else* the client's keys come from there.
-absl::Status ServerConnection::CheckCluster() const {
+// A learned address may be another cluster's by now, or of a server in none. *Else* the client's keys come from there.
+// What the application named may lead anywhere.
+absl::Status ServerConnection::TakeCluster() {
   if (options_.servers == nullptr) return absl::OkStatus();
-  const uint64_t own = terms().in_cluster ? terms().data_id : 0;
-  if (!addresses_.is_given() && own != options_.servers->cluster())
+  const uint64_t cluster = terms().in_cluster ? terms().data_id : 0;
+  if (addresses_.is_given()) {
+    options_.servers->SetCluster(cluster);
+  } else if (cluster == 0 || cluster != options_.servers->cluster()) {
     return rdma::OtherClusterError(uri());
-  options_.servers->SetCluster(own);
+  }
   return absl::OkStatus();
 }
 

@@ -144,7 +144,7 @@ class ServerConnection {
   absl::Duration attempt_max() const {
     return addresses_.count() == 1 ? kAttemptMax() : kAttemptMaxOfMany();
   }
-  absl::Status CheckCluster() const;
+  absl::Status TakeCluster();
   absl::Status BeginMapping();
   absl::Status PostRead(uint64_t offset, uint32_t length);
   void Watch(absl::Time now);

@@ -39,7 +39,7 @@ class KnownServers {
   // A server may be asked, and was not lately.
   bool IsDue(absl::Time now) const { return now >= due_at_; }
   void Asked(absl::Time now);
-  // The cluster to whose servers they lead (ServerTerms::data_id); 0: no server has said it yet.
+  // The cluster to whose servers they lead (ServerTerms::data_id); 0: to none that is known.
   uint64_t cluster() const { return cluster_; }
   void SetCluster(uint64_t id) { cluster_ = id; }
   // A connection to a server of the cluster is ready.

@@ -312,6 +312,22 @@ class LearnedAddressTest : public KnownServersOfClientTest,
                            public testing::WithParamInterface<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Of, LearnedAddressTest, testing::Values(0xC2, 0));
 
+TEST_F(KnownServersOfClientTest, ALearnedAddressOfNoClusterIsLeftAlsoAfterAnother) {
+  server_ = MemberAt(kA, 1);
+  server_->servers = absl::StrCat(kNext, "\n");
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(RunUntil([&] { return known_servers_->revision() == 1; }));
+  server_.reset();
+  server_ = MemberAt(kA, 2, 0);
+  ASSERT_TRUE(
+      RunUntil([&] { return engine_->connection().ready() && known_servers_->cluster() == 0; }));
+  server_ = MemberAt(kNext, 3, 0);
+  ASSERT_TRUE(RunUntil([&] {
+    return absl::StrContains(engine_->connection().last_error().message(), "another cluster now");
+  }));
+}
+
 TEST_P(LearnedAddressTest, OfAnotherClusterIsLeft) {
   server_ = MemberAt(kA, 1);
   server_->servers = absl::StrCat(kNext, "\n");

@@ -241,6 +241,14 @@ std::vector<uint64_t> ClusterProcesses::Terms() {
   return terms;
 }
 
+uint64_t ClusterProcesses::ChangesSince(const std::vector<uint64_t>& terms) {
+  const std::vector<uint64_t> now = Terms();
+  uint64_t most = 0;
+  for (uint32_t shard = 0; shard < shards(); ++shard)
+    most = std::max(most, now[shard] - terms[shard]);
+  return most;
+}
+
 std::vector<size_t> ClusterProcesses::Copies() {
   std::vector<size_t> copies(servers());
   for (uint32_t shard = 0; shard < shards(); ++shard) {

@@ -77,6 +77,8 @@ class ClusterProcesses {
   std::optional<std::vector<size_t>> Primaries();
   // The term of each shard; 0: the store does not answer in time.
   std::vector<uint64_t> Terms();
+  // How often the primary of a shard has changed since Terms returned `terms`, of the shard with the most changes.
+  uint64_t ChangesSince(const std::vector<uint64_t>& terms);
   // How many shards each server is in sync of.
   std::vector<size_t> Copies();
   // Whether a copy moves. True, too, if the store does not answer in time.

@@ -3,11 +3,11 @@
 //
 // With --long for 4 hours, or OSPREY_LONG_RUN_MINUTES; else for a few faults, one right after the other.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <optional>
@@ -25,6 +25,7 @@
 #include "tests/durability/durable_history.h"
 #include "tests/durability/durable_load.h"
 #include "tests/support/split_mix64.h"
+#include "tests/support/subprocess.h"
 
 namespace osprey {
 namespace {
@@ -38,45 +39,37 @@ constexpr absl::Duration kHealedMax = absl::Minutes(2);
 enum class Fault { kKill, kEnd, kStop, kStopShortly, kStopStore };
 constexpr const char* kFaultNames[] = {"kill", "end", "stop", "short stop", "stop of the store"};
 
-// Zero: the short form.
-absl::Duration RunTime() {
+// Zero: the short form. Nothing: the variable is no number of minutes.
+std::optional<absl::Duration> RunTime() {
   if (std::getenv("OSPREY_TEST_LONG") == nullptr) return absl::ZeroDuration();
   const char* const text = std::getenv("OSPREY_LONG_RUN_MINUTES");
-  int minutes = 240;
-  if (text != nullptr && !absl::SimpleAtoi(text, &minutes)) minutes = 0;
+  uint32_t minutes = 240;
+  if (text != nullptr && (!absl::SimpleAtoi(text, &minutes) || minutes == 0)) return std::nullopt;
   return absl::Minutes(minutes);
 }
 
-size_t DescriptorsOf(const std::string& process) {
-  const std::filesystem::directory_iterator all("/proc/" + process + "/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
-// Without what is shared: the tables are, and are as large as they are to be.
-uint64_t OwnMib(const std::string& process) {
-  std::ifstream status("/proc/" + process + "/status");
-  std::string word;
-  uint64_t kib = 0;
-  while (status >> word) {
-    if (word == "RssAnon:" && status >> kib) return kib >> 10;
-  }
-  return 0;
-}
-
-// Once no client is left. Of servers the most that one holds.
+// What processes hold once no client is left, without shared memory: the tables are there, and have their size.
 struct Held {
-  size_t descriptors = 0;
-  uint64_t mib = 0;
-  size_t own_descriptors = 0;  // of the clients' process
-  uint64_t own_mib = 0;
+  static Held Of(pid_t pid) { return {DescriptorsOf(pid), StatusNumber(pid, "RssAnon") >> 10}; }
+  int64_t descriptors = 0;
+  int64_t mib = 0;
 };
+using Helds = std::vector<Held>;  // after each round
 
-uint64_t Median(const std::vector<Held>& held, size_t begin, size_t end,
-                uint64_t (*figure)(const Held&)) {
-  std::vector<uint64_t> figures;
-  for (size_t i = begin; i < end; ++i) figures.push_back(figure(held[i]));
+int64_t Median(const Helds& held, size_t begin, size_t end, int64_t Held::*figure) {
+  std::vector<int64_t> figures;
+  for (size_t i = begin; i < end; ++i) figures.push_back(held[i].*figure);
   std::nth_element(figures.begin(), figures.begin() + figures.size() / 2, figures.end());
   return figures[figures.size() / 2];
+}
+
+// The last quarter beside the second one; the first may fill what is kept for later.
+void ExpectFlat(const char* name, const Helds& held, int64_t Held::*figure, int64_t spare) {
+  const size_t quarter = held.size() / 4;
+  const int64_t early = Median(held, quarter, 2 * quarter, figure);
+  const int64_t late = Median(held, 3 * quarter, held.size(), figure);
+  EXPECT_LE(late, early + early / 20 + spare) << name;
+  std::cout << name << ": " << early << ", later " << late << "\n";
 }
 
 class LongRunTest : public ::testing::Test {
@@ -150,10 +143,7 @@ class LongRunTest : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(AwaitHealed());
     while (absl::Now() < until) absl::SleepFor(absl::Milliseconds(100));
     load.End();
-    const std::vector<uint64_t> after = cluster_.Terms();
-    uint64_t most = 0;  // a key is of one shard
-    for (uint32_t shard = 0; shard < kShards; ++shard)
-      most = std::max(most, after[shard] - before[shard]);
+    const uint64_t most = cluster_.ChangesSince(before);
     changes_ += most;
     for (const std::string& error : load.TakeErrors()) ADD_FAILURE() << error;
     const DurableVerdict verdict = JudgeDurable(
@@ -173,34 +163,27 @@ class LongRunTest : public ::testing::Test {
   }
 
   // (Connections are closed in the background, at both ends.)
-  void AwaitDescriptors(size_t most) {
+  void AwaitDescriptors(int most) {
     const absl::Time end = absl::Now() + absl::Seconds(20);
-    while (DescriptorsOf("self") > most && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
-    EXPECT_LE(DescriptorsOf("self"), most) << "clients that have ended";
+    while (DescriptorsOf(getpid()) > most && absl::Now() < end)
+      absl::SleepFor(absl::Milliseconds(5));
+    EXPECT_LE(DescriptorsOf(getpid()), most) << "clients that have ended";
     absl::SleepFor(absl::Milliseconds(300));
   }
 
   void Measure() {
-    Held held{.own_descriptors = DescriptorsOf("self"), .own_mib = OwnMib("self")};
+    Held most;
     for (size_t i = 0; i < kServers; ++i) {
-      const std::string process = absl::StrCat(cluster_.pid(i));
-      held.descriptors = std::max(held.descriptors, DescriptorsOf(process));
-      held.mib = std::max(held.mib, OwnMib(process));
+      const Held held = Held::Of(cluster_.pid(i));
+      most.descriptors = std::max(most.descriptors, held.descriptors);
+      most.mib = std::max(most.mib, held.mib);
     }
+    servers_.push_back(most);
+    clients_.push_back(Held::Of(getpid()));
     std::cout << "after round " << round_ << ": operations " << operations_ << ", moves " << moves_
               << ", changes of primaries " << changes_ << "; a server holds at most "
-              << held.descriptors << " descriptors and " << held.mib << " MiB, the clients "
-              << held.own_descriptors << " and " << held.own_mib << std::endl;
-    held_.push_back(held);
-  }
-
-  // The last quarter beside the second one; the first may fill what is kept for later.
-  void ExpectFlat(const char* name, uint64_t spare, uint64_t (*figure)(const Held&)) {
-    const size_t quarter = held_.size() / 4;
-    const uint64_t early = Median(held_, quarter, 2 * quarter, figure);
-    const uint64_t late = Median(held_, 3 * quarter, held_.size(), figure);
-    EXPECT_LE(late, early + early / 20 + spare) << name;
-    std::cout << name << ": " << early << ", later " << late << "\n";
+              << most.descriptors << " descriptors and " << most.mib << " MiB, the clients "
+              << clients_.back().descriptors << " and " << clients_.back().mib << std::endl;
   }
 
   const uint64_t seed_ = std::random_device()();
@@ -213,19 +196,20 @@ class LongRunTest : public ::testing::Test {
                              .memory = "256MiB",
                              .flags = {}}};
   uint64_t round_ = 0, operations_ = 0, changes_ = 0, moves_ = 0;
-  std::vector<Held> held_;
+  Helds servers_;  // of each round the most that one holds
+  Helds clients_;  // this process
 };
 
 TEST_F(LongRunTest, NothingIsLostOrStaleOrGrows) {
   SCOPED_TRACE(absl::StrCat("seed ", seed_));
-  const absl::Duration time = RunTime();
+  const std::optional<absl::Duration> time = RunTime();
+  ASSERT_TRUE(time.has_value()) << "OSPREY_LONG_RUN_MINUTES is no number of minutes, from 1 on";
+  const bool is_long = *time > absl::ZeroDuration();
   const absl::Time began = absl::Now();
   ASSERT_NO_FATAL_FAILURE(AwaitHealed());
-  const size_t descriptors = DescriptorsOf("self");
-  for (int i = 0; time > absl::ZeroDuration() ? absl::Now() < began + time : i < kFaultsShort;
-       ++i) {
-    const absl::Time until =
-        time > absl::ZeroDuration() ? began + kFaultEvery * (i + 1) : absl::InfinitePast();
+  const int descriptors = DescriptorsOf(getpid());
+  for (int i = 0; is_long ? absl::Now() < began + *time : i < kFaultsShort; ++i) {
+    const absl::Time until = is_long ? began + kFaultEvery * (i + 1) : absl::InfinitePast();
     const auto fault =
         i == 0 ? Fault::kKill : static_cast<Fault>(random_.Below(std::size(kFaultNames)));
     ASSERT_NO_FATAL_FAILURE(Round(fault, until));
@@ -233,12 +217,13 @@ TEST_F(LongRunTest, NothingIsLostOrStaleOrGrows) {
     ASSERT_NO_FATAL_FAILURE(AwaitDescriptors(descriptors));
     Measure();
   }
-  EXPECT_GE(moves_, held_.size() / 4) << "void: hardly a copy was moved";
-  EXPECT_GE(changes_, held_.size() / 4) << "void: hardly a primary changed";
-  if (time < absl::Minutes(8)) return;
-  ExpectFlat("descriptors of a server", 2, [](const Held& h) -> uint64_t { return h.descriptors; });
-  ExpectFlat("MiB of a server", 4, [](const Held& h) { return h.mib; });
-  ExpectFlat("MiB of the clients", 16, [](const Held& h) { return h.own_mib; });
+  const size_t rounds = servers_.size();
+  EXPECT_GE(moves_, rounds / 4) << "void: hardly a copy was moved";
+  EXPECT_GE(changes_, rounds / 4) << "void: hardly a primary changed";
+  if (rounds < 8) return;
+  ExpectFlat("descriptors of a server", servers_, &Held::descriptors, 2);
+  ExpectFlat("MiB of a server", servers_, &Held::mib, 4);
+  ExpectFlat("MiB of the clients", clients_, &Held::mib, 16);
 }
 
 }  // namespace

@@ -205,10 +205,7 @@ TEST_F(DrainTest, AServerIsDrainedAndFilledUnderLoad) {
   load.End();
 
   for (const std::string& crash : cluster_->Crashed()) ADD_FAILURE() << crash;
-  const std::vector<uint64_t> after = cluster_->Terms();
-  uint64_t most = 0;
-  for (uint32_t shard = 0; shard < cluster_->shards(); ++shard)
-    most = std::max(most, after[shard] - before[shard]);
+  const uint64_t most = cluster_->ChangesSince(before);
   restarts_.push_back({began_ns, began_ns, SteadyNs(), static_cast<int>(most), false});
   // Not one operation has failed.
   for (const std::string& error : load.TakeErrors()) ADD_FAILURE() << error;

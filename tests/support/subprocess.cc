@@ -226,6 +226,23 @@ std::string NewListenAddress() {
                  : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
 }
 
+int DescriptorsOf(pid_t pid) {
+  std::error_code none;
+  const std::filesystem::directory_iterator all(absl::StrCat("/proc/", pid, "/fd"), none);
+  return none ? -1 : static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+int64_t StatusNumber(pid_t pid, absl::string_view name) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  const std::string wanted = absl::StrCat(name, ":");
+  int64_t number = 0;
+  for (std::string word; status >> word;) {
+    if (word == wanted && status >> number) return number;
+  }
+  assert(!"no such process, or no such number of it");
+  return -1;
+}
+
 std::string StatIn(absl::string_view stats, absl::string_view name) {
   for (absl::string_view line : absl::StrSplit(stats, '\n')) {
     const std::pair<absl::string_view, absl::string_view> pair =

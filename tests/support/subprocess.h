@@ -82,6 +82,12 @@ bool InLab();
 // The address for a test's server: in the lab a free port of the RDMA device, else a new socket.
 std::string NewListenAddress();
 
+// The descriptors that a process has open; -1: there is no such process.
+int DescriptorsOf(pid_t pid);
+// A number of /proc/PID/status, in KiB where it is a size: "VmPin", say.
+// REQUIRES: the process has it.
+int64_t StatusNumber(pid_t pid, absl::string_view name);
+
 // The value of `name` in a server's statistics ("name=value" lines); "" if it is not in them.
 std::string StatIn(absl::string_view stats, absl::string_view name);
 

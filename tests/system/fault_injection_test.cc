@@ -12,7 +12,6 @@
 // The call fails in a separate process, by tests/system/fault_injection.c. Over shared memory; in
 // the lab over verbs, with the functions of libibverbs and librdmacm.
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -143,15 +142,6 @@ int LinesOf(const std::string& path) {
   return count;
 }
 
-int EntriesOf(const std::string& directory) {
-  DIR* const dir = opendir(directory.c_str());
-  if (dir == nullptr) return -1;
-  int count = 0;
-  while (readdir(dir) != nullptr) ++count;
-  closedir(dir);
-  return count;
-}
-
 struct Holdings {
   int descriptors = 0;
   int mappings = 0;
@@ -188,8 +178,7 @@ std::map<std::string, int> DeviceObjects() {
 }
 
 Holdings HoldingsOf(pid_t pid) {
-  return {EntriesOf(absl::StrCat("/proc/", pid, "/fd")),
-          LinesOf(absl::StrCat("/proc/", pid, "/maps")),
+  return {DescriptorsOf(pid), LinesOf(absl::StrCat("/proc/", pid, "/maps")),
           InLab() ? DeviceObjects() : std::map<std::string, int>()};
 }
 

@@ -1,16 +1,13 @@
 // A kvserver with thousands of connections, over verbs. Needs the lab.
 
-#include <dirent.h>
 #include <sys/types.h>
 
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -48,27 +45,6 @@ std::ostream& operator<<(std::ostream& out, const Holdings& it) {
              << it.pinned_kib << " KiB pinned, " << it.queue_pairs << " queue pairs";
 }
 
-int EntriesOf(const std::string& directory) {
-  DIR* const dir = opendir(directory.c_str());
-  if (dir == nullptr) return -1;
-  int count = 0;
-  while (readdir(dir) != nullptr) ++count;
-  closedir(dir);
-  return count;
-}
-
-int64_t PinnedKib(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  std::string line;
-  while (std::getline(file, line)) {
-    int64_t kib = 0;
-    if (absl::StartsWith(line, "VmPin:") &&
-        absl::SimpleAtoi(absl::StripSuffix(line.substr(6), "kB"), &kib))
-      return kib;
-  }
-  return -1;
-}
-
 // "0: rxe0: pd 3 cq 4 qp 3 cm_id 2 mr 5 …"
 int QueuePairs() {
   const ProgramResult result = RunProgram({"rdma", "resource", "show"});
@@ -102,8 +78,8 @@ class LoadTest : public testing::Test {
     const absl::StatusOr<std::string> stats = watcher_->ServerStats();
     EXPECT_TRUE(stats.ok()) << stats.status();
     EXPECT_TRUE(absl::SimpleAtoi(StatIn(stats.value_or(""), "connections"), &now.connections));
-    now.descriptors = EntriesOf(absl::StrCat("/proc/", server_->pid(), "/fd"));
-    now.pinned_kib = PinnedKib(server_->pid());
+    now.descriptors = DescriptorsOf(server_->pid());
+    now.pinned_kib = StatusNumber(server_->pid(), "VmPin");
     now.queue_pairs = QueuePairs();
     return now;
   }

@@ -4,14 +4,10 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
@@ -24,26 +20,12 @@ using testing::HasSubstr;
 
 std::string AnyPort() { return absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0"); }
 
-int64_t StatusKib(pid_t pid, const std::string& name) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  std::string line;
-  while (std::getline(file, line)) {
-    int64_t kib = 0;
-    if (absl::StartsWith(line, name + ":") &&
-        absl::SimpleAtoi(absl::StripSuffix(line.substr(name.size() + 1), "kB"), &kib)) {
-      return kib;
-    }
-  }
-  ADD_FAILURE() << "no " << name;
-  return 0;
-}
-
 TEST(ServerMemoryLabTest, AllOfItIsPinnedAtStart) {
   const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
       ServerProcess::Start(AnyPort(), {"--memory=128MiB"});
   ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_GE(StatusKib((*server)->pid(), "VmPin"), 128 << 10);
-  EXPECT_GE(StatusKib((*server)->pid(), "RssShmem"), 128 << 10);
+  EXPECT_GE(StatusNumber((*server)->pid(), "VmPin"), 128 << 10);
+  EXPECT_GE(StatusNumber((*server)->pid(), "RssShmem"), 128 << 10);
 }
 
 TEST(ServerMemoryLabTest, ExceedingMemlockExitsWithStatusFourAndAFix) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -17,11 +16,9 @@
 #include <vector>
 
 #include "absl/base/config.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "gmock/gmock.h"
@@ -61,36 +58,6 @@ absl::Duration CpuOf(pid_t pid) {
   EXPECT_TRUE(absl::SimpleAtoi(fields.at(11), &user) && absl::SimpleAtoi(fields.at(12), &system));
   return absl::Seconds(static_cast<double>(user + system) /
                        static_cast<double>(sysconf(_SC_CLK_TCK)));
-}
-
-// The number of times that a process went to sleep so far.
-int64_t SleepsOf(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  std::string line;
-  while (std::getline(file, line)) {
-    int64_t count = 0;
-    if (absl::StartsWith(line, "voluntary_ctxt_switches:") &&
-        absl::SimpleAtoi(line.substr(line.find(':') + 1), &count)) {
-      return count;
-    }
-  }
-  ADD_FAILURE() << "no count of context switches";
-  return 0;
-}
-
-// The shared memory of a process so far, its region included.
-int64_t SharedKib(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  std::string line;
-  while (std::getline(file, line)) {
-    int64_t kib = 0;
-    if (absl::StartsWith(line, "RssShmem:") &&
-        absl::SimpleAtoi(absl::StripSuffix(line.substr(line.find(':') + 1), "kB"), &kib)) {
-      return kib;
-    }
-  }
-  ADD_FAILURE() << "no size of shared memory";
-  return 0;
 }
 
 class WrongFlagsTest : public testing::TestWithParam<std::vector<std::string>> {};
@@ -218,10 +185,10 @@ TEST(ServerProcessTest, AnIdleServerSleeps) {
     const pid_t pid = (*server)->pid();
     absl::SleepFor(absl::Milliseconds(200));
     const absl::Duration cpu = CpuOf(pid);
-    const int64_t sleeps = SleepsOf(pid);
+    const int64_t sleeps = StatusNumber(pid, "voluntary_ctxt_switches");
     absl::SleepFor(absl::Seconds(2));
     EXPECT_LE(CpuOf(pid) - cpu, absl::Milliseconds(20)) << mode;
-    EXPECT_LE(SleepsOf(pid) - sleeps, 2) << mode;
+    EXPECT_LE(StatusNumber(pid, "voluntary_ctxt_switches") - sleeps, 2) << mode;
   }
 }
 
@@ -234,11 +201,11 @@ TEST(ServerProcessTest, AServerWithAnIdleClientWakesForHeartbeatsAlone) {
   const pid_t pid = (*server)->pid();
   absl::SleepFor(absl::Milliseconds(200));
   const absl::Duration cpu = CpuOf(pid);
-  const int64_t sleeps = SleepsOf(pid);
+  const int64_t sleeps = StatusNumber(pid, "voluntary_ctxt_switches");
   absl::SleepFor(absl::Seconds(3));
   EXPECT_LE(CpuOf(pid) - cpu, absl::Milliseconds(30));
   // One READ a second, and a few turns for it.
-  EXPECT_LE(SleepsOf(pid) - sleeps, 30);
+  EXPECT_LE(StatusNumber(pid, "voluntary_ctxt_switches") - sleeps, 30);
   // And the client is not declared dead.
   EXPECT_TRUE((*client)->Put("key", "value").ok());
 }
@@ -299,11 +266,7 @@ TEST(ServerProcessTest, AClientWithManyBuffersCostsTheServerThreeFiles) {
       ServerProcess::Start(ShmUri(NewTemporaryDirectory()), {"--connections-max=100"},
                            /*open_files_max=*/556);  // what 100 connections need, and no more
   ASSERT_TRUE(server.ok()) << server.status();
-  const auto files = [&] {
-    const std::filesystem::directory_iterator folder(
-        absl::StrCat("/proc/", (*server)->pid(), "/fd"));
-    return std::distance(begin(folder), end(folder));
-  };
+  const auto files = [&] { return DescriptorsOf((*server)->pid()); };
   const auto before = files();
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
   ASSERT_TRUE(client.ok()) << client.status();
@@ -393,7 +356,7 @@ TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {
   const absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(
       ShmUri(NewTemporaryDirectory()), {"--memory=512MiB", "--value-max=1MiB"});
   ASSERT_TRUE(server.ok()) << server.status();
-  const int64_t at_start = SharedKib((*server)->pid());
+  const int64_t at_start = StatusNumber((*server)->pid(), "RssShmem");
   EXPECT_LT(at_start, 16 << 10);
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
   ASSERT_TRUE(client.ok()) << client.status();
@@ -401,7 +364,7 @@ TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE((*client)->Put(absl::StrCat("key", i), value).ok());
   }
-  const int64_t used = SharedKib((*server)->pid());
+  const int64_t used = StatusNumber((*server)->pid(), "RssShmem");
   EXPECT_GT(used - at_start, 40 << 10);
   EXPECT_LT(used - at_start, 80 << 10);
 }

@@ -105,11 +105,10 @@ class Client:
         self._later.clear()
         self._late_at = math.inf
         closed = self._loop.run_in_executor(None, core.close)
-        end = functools.partial(self._end_closed, core, later)
-        closed.add_done_callback(lambda _: end())
+        closed.add_done_callback(functools.partial(self._end_closed, core, later))
         await asyncio.shield(closed)  # operations end, also if this task is cancelled
 
-    def _end_closed(self, core: _core.AsyncClient, later: list[_Later]) -> None:
+    def _end_closed(self, core: _core.AsyncClient, later: list[_Later], _: asyncio.Future[None]) -> None:
         self._end(core.poll())
         for one in later:
             if not one.future.done():

@@ -154,6 +154,14 @@ class ShardMemberTest : public testing::Test {
     Swap(0);
     ReadAll();
   }
+  // A server joins, and gets another incarnation. Its swap is due, by which that resumes its place.
+  int JoinAndLoseRight() {
+    Join();
+    const int at = nodes_[0].member.record().record.in_sync.at(1).server[0] - 'a';
+    BeginIncarnation(at, 21);
+    ReadAll();
+    return at;
+  }
 
   const ClusterKeys keys_{"/osprey/test/"};
   ModelStore store_;
@@ -424,11 +432,7 @@ TEST_F(ShardMemberTest, APlaceMayHaveBeenResumedByAnIncarnationInBetween) {
 
 // *Else* the primary takes it for another replica, drops what has all data, and may be left with the only copy.
 TEST_F(ShardMemberTest, AnAppendBeforeTheAnswerToAResumedPlaceIsPutOff) {
-  Join();
-  const std::string other = nodes_[0].member.record().record.in_sync.at(1).server;
-  const int at = other[0] - 'a';
-  BeginIncarnation(at, 21);
-  ReadAll();
+  const int at = JoinAndLoseRight();
   const Transaction resume = Begin(at);
   const TransactionResult late = store_.Execute(resume);
   ASSERT_EQ(late.outcome, TransactionOutcome::kApplied);
@@ -450,11 +454,7 @@ TEST_F(ShardMemberTest, AnAppendBeforeTheAnswerToAResumedPlaceIsPutOff) {
 // Its server did not learn that its place was resumed, and the primary handed over to it. *Else* the shard has a primary
 // that never serves.
 TEST_F(ShardMemberTest, ThePlaceThatWasResumedMayBeThePrimarysAlready) {
-  Join();
-  const std::string other = nodes_[0].member.record().record.in_sync.at(1).server;
-  const int at = other[0] - 'a';
-  BeginIncarnation(at, 21);
-  ReadAll();
+  const int at = JoinAndLoseRight();
   const Transaction resume = Begin(at);
   EXPECT_EQ(store_.Execute(resume).outcome, TransactionOutcome::kApplied);
   TransactionResult lost;
@@ -463,11 +463,11 @@ TEST_F(ShardMemberTest, ThePlaceThatWasResumedMayBeThePrimarysAlready) {
   const StoreRange range = watch_.ShardsRange();
   watch_.TakeShards(range, store_.Range(range));
   nodes_[0].member.Saw(*watch_.Shard(0), now_);
-  nodes_[0].member.HandOverTo(other, now_);
+  nodes_[0].member.HandOverTo(Id(at), now_);
   now_ += absl::Milliseconds(900);
   Swap(0);
   ReadAll();
-  ASSERT_EQ(nodes_[at].member.record().record.primary, other);
+  ASSERT_EQ(nodes_[at].member.record().record.primary, Id(at));
   EXPECT_EQ(nodes_[at].member.replica().role(), ShardReplica::Role::kPrimary);
   (void)nodes_[at].member.WantedSwap(watch_, now_);
 }

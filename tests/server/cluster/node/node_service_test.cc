@@ -80,7 +80,7 @@ TEST(NodeServiceTest, ASlotThatIsFreeHoldsAnotherShard) {
 // Both are in sync. The first one is the primary until it is to end.
 struct Pair {
   Pair() {
-    // A machine that stands still for some seconds parts them not: without engines `a` gives no copy.
+    // *Else* a machine that stands still for a second parts them, and `a` gives no copy without engines.
     world.backup_timeout = kPatience;
     a.Start();
     a.Serve([this] { a_is_to_end = true; });
