@@ -124,9 +124,9 @@ class ShardMember {
   // A move that is to begin, if this is the primary (NextRelief).
   void SetRelief(std::optional<ShardMove> move) { relief_ = std::move(move); }
   bool HasLinkTo(const Replica& member) const { return links_.contains(member.incarnation); }
-  // Writes may be decided: it serves, and enough members are in sync.
+  // Clients' writes may be decided: it serves, and enough members are in sync.
   bool may_decide() const;
-  // REQUIRES: may_decide(); of a mark of time: serves(). Returns the lsn with which the group is committed.
+  // REQUIRES: serves(). Returns the lsn with which the group is committed.
   uint64_t Decide(std::string body, uint64_t entries);
   uint64_t commit_point() const;
   // ShardPrimary::held_point.

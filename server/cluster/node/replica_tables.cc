@@ -20,11 +20,11 @@ uint64_t ReplicaTables::EndPrimary() {
   if (!is_primary_) return 0;  // it has not applied its tail yet
   copy_.reset();
   wants_sessions_ = false;
-  std::vector<SessionImage> sessions;
-  const uint64_t made = owner_.EndService(sessions);
-  replica_.BeginBackup(std::move(sessions));
+  EndedService ended = owner_.EndService();
+  replica_.BeginBackup(std::move(ended.sessions));
+  for (const std::string& body : ended.dropped) replica_.NoteDropped(body);
   is_primary_ = false;
-  return made;
+  return ended.made;
 }
 
 void ReplicaTables::Clear() {
@@ -55,14 +55,21 @@ bool ReplicaTables::HasChunk() {
       asked->is_done = true;
     });
   }
-  return copy_.has_value();
+  if (!copy_.has_value()) return false;
+  // The copy lacks what was evicted meanwhile, so its end waits for those groups. *Else* they are lost with this primary,
+  // and the joiner lacks what the next one has.
+  return !copy_->at_end() || owner_.placed() >= decided_;
 }
 
 std::string ReplicaTables::NextChunk() {
   assert(copy_.has_value());
-  if (!copy_->at_end()) return copy_->NextChunk(time_mark_ns());
-  copy_.reset();
-  return "";
+  if (copy_->at_end()) {
+    copy_.reset();
+    return "";
+  }
+  std::string chunk = copy_->NextChunk(time_mark_ns());
+  if (copy_->at_end()) decided_ = owner_.decided();
+  return chunk;
 }
 
 absl::Status ReplicaTables::TakeChunk(absl::string_view chunk) {

@@ -30,26 +30,36 @@
 
 namespace osprey::server {
 
+// What engines leave behind.
+struct EndedService {
+  std::vector<SessionImage> sessions;
+  uint64_t made = 0;  // up to this lsn their groups are made
+  std::vector<std::string>
+      dropped;  // bodies of groups that they had decided, and that never took their place
+};
+
 class ReplicaTables final : public ReplicaTable {
  public:
   // What the tables need of the server around them.
   class Owner {
    public:
     virtual ~Owner() = default;
-    // No engine uses the tables when it returns, and none of their writes is prepared. `sessions`
-    // become theirs. Returns up to which lsn their groups are made.
-    virtual uint64_t EndService(std::vector<SessionImage>& sessions) = 0;
+    // No engine uses the tables when it returns, and none of their writes is prepared.
+    virtual EndedService EndService() = 0;
     // The sessions of the engines; waits for them. Nothing: the engines are about to end. Thread rule: any
     // thread.
     virtual std::optional<std::vector<SessionImage>> TakeSessions() = 0;
     virtual bool has_engines() const = 0;
+    // How many groups engines have decided so far, and how many of them have taken their place.
+    virtual uint64_t decided() const = 0;
+    virtual uint64_t placed() const = 0;
   };
 
   // All outlive this. `seed`: random. `asker`: makes the calls of TakeSessions.
   ReplicaTables(Tables& tables, uint64_t seed, Owner& owner, CallThread& asker);
 
   bool is_primary() const { return is_primary_; }
-  // The tables are the engines' from now on. REQUIRES: as TableReplica::TakeOver; !is_primary().
+  // The tables are the engines' from now on, and groups are decided. REQUIRES: as TableReplica::TakeOver; !is_primary().
   std::vector<SessionImage> TakeOver();
   // The last mark of time that counts (TableReplica::time_mark_ns).
   uint64_t time_mark_ns() const { return replica_.time_mark_ns(); }
@@ -85,6 +95,7 @@ class ReplicaTables final : public ReplicaTable {
   bool wants_sessions_ = false;   // a copy has begun, and they are not asked for yet
   std::shared_ptr<Asked> asked_;  // null: they are not
   std::optional<TableCopy> copy_;
+  uint64_t decided_ = 0;  // groups, when its last chunk was made
 };
 
 }  // namespace osprey::server

@@ -44,8 +44,11 @@ void ReplicatedWrites::Decide(uint32_t, std::string body, uint64_t entries) {
 // REQUIRES: mutex_ is held.
 void ReplicatedWrites::Add(std::string body, uint64_t entries) {
   const uint64_t number = ++decided_;
-  if (!error_.ok()) return;  // its Commit fails
-  queue_.push_back({number, std::move(body), entries});
+  if (error_.ok()) {
+    queue_.push_back({number, std::move(body), entries});
+  } else {
+    dropped_.push_back(std::move(body));  // its Commit fails
+  }
 }
 
 void ReplicatedWrites::SessionBegun(uint64_t session) {
@@ -81,7 +84,7 @@ void ReplicatedWrites::End(absl::Status why) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     error_ = std::move(why);
-    queue_.clear();
+    for (Group& group : std::exchange(queue_, {})) dropped_.push_back(std::move(group.body));
     deferred_.clear();
   }
   changed_.notify_all();
@@ -90,6 +93,11 @@ void ReplicatedWrites::End(absl::Status why) {
 std::vector<ReplicatedWrites::Group> ReplicatedWrites::TakeDecided() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(queue_, {});
+}
+
+std::vector<std::string> ReplicatedWrites::TakeDropped() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(dropped_, {});
 }
 
 void ReplicatedWrites::NoteCommitted(uint64_t number) {

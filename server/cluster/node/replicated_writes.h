@@ -80,11 +80,13 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   // --- The owner
   // The server is the primary: Commits may succeed. `driver`, if any, lives until no Commit is under way.
   void Begin(CommitDriver* driver = nullptr);
-  // It is not any more: all Commits fail with `why`, also those that wait. What was not taken is dropped.
-  // `why` is not OK.
+  // It is not any more: all Commits fail with `why`, also those that wait. What was not taken is dropped, and
+  // what engines that have not ended yet decide. `why` is not OK.
   void End(absl::Status why);
   // What was decided since the last call, in order.
   std::vector<Group> TakeDecided();
+  // The bodies that were dropped since the last call. REQUIRES: the engines have ended.
+  std::vector<std::string> TakeDropped();
   // All groups up to this number are on enough servers.
   void NoteCommitted(uint64_t number);
   // Writes that begin are refused with this error; OK: they are not. Meanwhile sessions that begin and end are
@@ -110,6 +112,7 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Group> queue_;
+  std::vector<std::string> dropped_;
   CommitDriver* driver_ = nullptr;
   uint64_t committed_ = 0;
   absl::Status error_ = absl::UnavailableError("this server is not the primary");

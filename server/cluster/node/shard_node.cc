@@ -137,8 +137,9 @@ uint64_t ShardNode::MadeByEngines() const {
   return made;
 }
 
-uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
+EndedService ShardNode::EndService() {
   answers_until_ns_ = kNever;
+  EndedService ended;
   uint64_t made = 0;
   {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -155,14 +156,14 @@ uint64_t ShardNode::EndService(std::vector<SessionImage>& sessions) {
       changed_.wait(lock, [this] { return service_ == Service::kNone || context_.ends; });
       made = made_.value_or(0);
     }
-    sessions = std::exchange(sessions_, {});
+    ended.sessions = std::exchange(sessions_, {});
   }
-  uint64_t lsn = 0;
   for (const Numbered& group : groups_) {
-    if (group.number <= made && group.lsn <= committed_lsn_) lsn = group.lsn;
+    if (group.number <= made && group.lsn <= committed_lsn_) ended.made = group.lsn;
   }
   groups_.clear();
-  return lsn;
+  ended.dropped = parts_.writes.TakeDropped();
+  return ended;
 }
 
 std::optional<std::vector<SessionImage>> ShardNode::TakeSessions() {
@@ -237,23 +238,22 @@ bool ShardNode::OfferService() {
 
 bool ShardNode::DecideGroups(absl::Time now) {
   if (context_.ends || !tables_.is_primary()) return false;
-  std::vector<ReplicatedWrites::Group> decided;
-  if (member_->MayDecide(*number_, now)) decided = parts_.writes.TakeDecided();
-  bool worked = !decided.empty();
+  // Also with fewer members than writes need: they are committed later. *Else* the copy that is missing waits
+  // for evictions, and they for it.
+  if (!member_->Serves(*number_, now)) return false;
+  std::vector<ReplicatedWrites::Group> decided = parts_.writes.TakeDecided();
   // Before these groups, which may have the first key that expires.
-  if (member_->Serves(*number_, now)) worked |= DecideMark();
+  const bool worked = DecideMark() || !decided.empty();
   for (ReplicatedWrites::Group& group : decided)
     groups_.push_back({group.number, shard().Decide(std::move(group.body), group.entries)});
   return worked;
 }
 
-// Also with fewer members than writes need: else reads of keys that expire end, too.
 bool ShardNode::DecideMark() {
   TimeMarks& marks = parts_.writes.marks();
   const std::optional<uint64_t> mark_ns = marks.Due(parts_.clock.Now());
   if (!mark_ns.has_value()) return false;
-  const uint64_t number = groups_.empty() ? committed_ : groups_.back().number;
-  groups_.push_back({number, shard().Decide(TimeMarkBody(*mark_ns), 1), *mark_ns});
+  groups_.push_back({placed(), shard().Decide(TimeMarkBody(*mark_ns), 1), *mark_ns});
   return true;
 }
 

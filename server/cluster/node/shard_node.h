@@ -174,9 +174,11 @@ class ShardNode final : private ReplicaTables::Owner {
   const ShardMember& shard() const { return member_->shard(*number_); }
 
   // --- ReplicaTables::Owner
-  uint64_t EndService(std::vector<SessionImage>& sessions) override;
+  EndedService EndService() override;
   std::optional<std::vector<SessionImage>> TakeSessions() override;
   bool has_engines() const override;
+  uint64_t decided() const override { return parts_.writes.decided(); }
+  uint64_t placed() const override { return groups_.empty() ? committed_ : groups_.back().number; }
 
   const NodeContext context_;
   const ShardParts parts_;

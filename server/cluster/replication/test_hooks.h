@@ -45,7 +45,8 @@ enum class ReplicationMistake : uint8_t {
   kBackupDecides,         // a backup evicts keys, and ends expired ones
   kExpiryNotReported,     // a primary does not say that it has ended an expired key
   kForgetsReleased,       // what a group held is not given back when it is replaced
-  kFloorOfAppliedKeys,    // the next primary may give out versions that clients have seen
+  kForgetsLostRemovals,  // what a primary has evicted alone stays at the others when it is one again
+  kFloorOfAppliedKeys,   // the next primary may give out versions that clients have seen
   // Expiries (server/cluster/table/time_marks.h).
   kJudgesBeyondMark,  // a primary judges expiries whatever the mark
   kForgetsMarks,      // a backup takes no mark of time from groups

@@ -7,8 +7,8 @@
 // them when this joiner has become the primary: it does not know that they need an entry.
 //
 // Each key and result is in the copy, or in a group behind those that were applied when the copy began.
-// Most are in one of them, some are in both. A primary evicts, sweeps and flushes when it decides. So
-// the joiner counts only when all is committed that was decided before its last chunk.
+// Most are in one of them, some are in both. A primary evicts and sweeps when it decides. So the copy ends when
+// all has its place that was decided before its last chunk, and the joiner counts when all members have that.
 //
 // Thread rule: one thread, which holds no lock of a partition.
 

@@ -83,15 +83,38 @@ std::vector<SessionImage> TableReplica::TakeOver() {
   assert(reserved_.empty() && !is_copying_);
   tables_.RaiseVersions(version_floor_);
   for (uint32_t i = 0; i < tables_.partitions(); ++i) tables_.SetDecides(i, true);
+  for (const std::string& key : lost_removals_) {
+    const LockedTable table = tables_.Lock(tables_.PartitionOf(key));
+    table.changes()->OnEvict(key, version_floor_);
+  }
+  lost_removals_.clear();
   std::vector<SessionImage> sessions = Sessions();
   sessions_.clear();
   return sessions;
+}
+
+void TableReplica::NoteDropped(const std::string& body) {
+  wal::Group group;
+  const std::string wrong = wal::ParseGroup(wal::BytesOfText(body), group);
+  assert(wrong.empty());
+  NoteLost(group, *tables_.Lock(group.header.shard));
+}
+
+// The group is in no log. What it removes, and is absent, was removed here when it was decided.
+void TableReplica::NoteLost(const wal::Group& group, const index::Table& table) {
+  if (IsMistake(ReplicationMistake::kForgetsLostRemovals)) return;
+  for (const wal::Entry& entry : group.entries) {
+    if (entry.kind != wal::EntryKind::kDelete || entry.client != 0) continue;
+    if (table.HeldVersion({entry.key, tables_.HashOf(entry.key)}) == 0)
+      lost_removals_.insert(std::string(entry.key));
+  }
 }
 
 void TableReplica::BeginClear() {
   assert(reserved_.empty());
   sessions_.clear();
   names_.Clear();
+  lost_removals_.clear();
   is_copying_ = false;
   is_clearing_ = true;
   time_mark_ns_ = 0;  // what comes next may be another shard's
@@ -231,6 +254,7 @@ void TableReplica::Release(const ReplicatedGroup& group) {
   if (IsMistake(ReplicationMistake::kForgetsReleased)) return;
   const LockedTable table = tables_.Lock(reserved.group.header.shard);
   Drop(*table, reserved);
+  NoteLost(reserved.group, *table);
 }
 
 void TableReplica::Apply(const ReplicatedGroup& group) {
@@ -254,6 +278,9 @@ void TableReplica::Apply(const ReplicatedGroup& group) {
 
 void TableReplica::Make(const wal::Entry& entry, const Held& held, index::Table& table,
                         absl::Time now) {
+  // Others have it as this server has it now. (An expiry alone changes nothing here.)
+  if (entry.kind != wal::EntryKind::kExpire && !lost_removals_.empty())
+    lost_removals_.erase(entry.key);
   switch (entry.kind) {
     case wal::EntryKind::kPut:
       table.MakePut(held.write, held.key, entry.value, entry.version, entry.expiry, now);

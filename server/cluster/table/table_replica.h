@@ -18,6 +18,9 @@
 // - A session that a group has ended is not taken from the copy. Results of groups stay beside those of
 //   the copy. *Else* a repeated write is executed again.
 // - Nothing is evicted, and no expired key ends, but by an entry. *Else* the replicas differ.
+// - A primary evicts when it decides. A key whose eviction no log has is absent here alone. An entry deletes it
+//   once the tables decide again. *Else* a client finds it absent here, and deletes
+//   it without an entry, and the next primary has it.
 // - The server's clock goes on from the last mark of time when the tables decide again. *Else* a key
 //   that the primary before has found to have expired is there again.
 //
@@ -34,6 +37,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "index/writer/table.h"
@@ -55,8 +59,14 @@ class TableReplica final : public ReplicaStore {
   // The tables decide nothing from now on. `sessions` are those that this server had as a primary, if
   // it was one. REQUIRES: no write of the tables is prepared (index::Table::Prepare).
   void BeginBackup(std::vector<SessionImage> sessions = {});
-  // The tables decide again, with versions above all that were seen. Returns the sessions, for
-  // Engine::RestoreSessions. REQUIRES: no group is reserved; no copy is under way.
+  // What this server had decided as a primary is in no log: the body of its group. REQUIRES: between
+  // BeginBackup and TakeOver.
+  void NoteDropped(const std::string& body);
+  // Whether this server alone has removed the key.
+  bool LacksAlone(absl::string_view key) const { return lost_removals_.contains(key); }
+  // The tables decide again, with versions above all that were seen, and begin with the deletion of what they
+  // lack alone. Returns the sessions, for Engine::RestoreSessions. REQUIRES: no group is reserved; no copy is
+  // under way; the receivers of changes take groups.
   std::vector<SessionImage> TakeOver();
   // Begins to remove all keys; sessions are gone at once. REQUIRES: BeginBackup; no group is reserved.
   void BeginClear();
@@ -110,6 +120,7 @@ class TableReplica final : public ReplicaStore {
   void Make(const wal::Entry& entry, const Held& held, index::Table& table, absl::Time now);
   bool IsNew(const index::HashedKey& key, const index::Table& table) const;
   void EndDeletion(const Held& held);
+  void NoteLost(const wal::Group& group, const index::Table& table);
   void NoteVersions(const wal::Group& group);
   absl::Status TakeItem(const CopiedItem& item);
   void TakeSession(const SessionImage& session);
@@ -118,6 +129,8 @@ class TableReplica final : public ReplicaStore {
   Tables& tables_;
   std::deque<Reserved> reserved_;
   absl::flat_hash_map<uint64_t, uint32_t> deletions_;  // that are reserved, by hash
+  // Keys that are absent here, and perhaps here alone.
+  absl::flat_hash_set<std::string> lost_removals_;
   SessionImages sessions_;
   uint64_t version_floor_ = 0;
   uint64_t time_mark_ns_ = 0;

@@ -118,6 +118,44 @@ TEST(NodeServiceTest, EnginesThatHaveEndedByThemselvesAreNotAwaited) {
   EXPECT_TRUE(Await([&] { return pair.a.Has("later"); })) << "it goes on as a backup";
 }
 
+// *Else* a client deletes the absent key without an entry, and has it again of the next primary.
+TEST(NodeServiceTest, WhatAServerEvictedAtItsEndGoesWhenItIsThePrimaryAgain) {
+  Pair pair;
+  pair.a.Put("evicted");
+  pair.HandOver();
+  pair.a.Evict("evicted");
+  pair.a.node->slot(0).EndService({});
+  pair.a.GoOn();
+  std::atomic<bool> b_is_to_end{false};
+  pair.b.Serve([&] { b_is_to_end = true; });
+  EXPECT_TRUE(pair.b.Has("evicted"));
+  pair.b.Stop();
+  ASSERT_TRUE(Await([&] { return b_is_to_end.load(); }));
+  pair.b.node->slot(0).EndService({});
+  pair.a.Serve();
+  EXPECT_TRUE(Await([&] { return !pair.b.Has("evicted"); }));
+}
+
+// *Else* the copy waits for the eviction, and that for the copy.
+TEST(NodeServiceTest, WithTooFewMembersAnEvictionKeepsNoServerFromJoining) {
+  World world(/*replicas=*/3);
+  ASSERT_EQ(world.cluster.min_in_sync, 2u);
+  TestServer a{world, "a"}, b{world, "b"}, c{world, "c"};
+  a.Start();
+  a.Serve();
+  b.Start();
+  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+  a.Put("evicted");
+  b.Kill();
+  ASSERT_TRUE(Await([&] { return world.InSync() == 1; }));
+  a.Evict("evicted");
+  c.Start();
+  ASSERT_TRUE(Await([&] { return world.InSync() == 2; }));
+  EXPECT_FALSE(c.Has("evicted"));
+  a.Put("later");
+  EXPECT_TRUE(Await([&] { return c.Has("later"); }));
+}
+
 // *Else* the replica counts as applied what its table lacks.
 class DecidedAndNotMadeTest : public testing::TestWithParam</*the engines end first:*/ bool> {};
 INSTANTIATE_TEST_SUITE_P(EnginesEnd, DecidedAndNotMadeTest, testing::Bool(), [](const auto& one) {

@@ -178,6 +178,8 @@ class TestServer {
   }
   // It is to end, and hands over to another one.
   void Stop() { stop_ = true; }
+  // It is not to end, after all.
+  void GoOn() { stop_ = false; }
   // Without a word to anyone: its key in the store stays.
   void Kill() {
     calls.changes_nothing = true;
@@ -213,6 +215,14 @@ class TestServer {
     DecidePut(key, ttl, put);
     ASSERT_EQ(writes.Commit(), absl::OkStatus());
     MakePut(put);
+  }
+  // As the table does it to make room.
+  void Evict(const std::string& key) {
+    const index::HashedKey hashed{key, tables->HashOf(key)};
+    const LockedTable table = tables->Lock(tables->PartitionOf(hashed.hash));
+    const uint64_t version = table->HeldVersion(hashed);
+    ASSERT_TRUE(table->MakeDelete(hashed, version, clock.Now()));
+    table.changes()->OnEvict(key, version);
   }
   // Once it is committed.
   void MakePut(Write& put) {

@@ -43,10 +43,9 @@ class Server final : public ReplicaTables::Owner {
   }
 
   // --- ReplicaTables::Owner
-  uint64_t EndService(std::vector<SessionImage>& sessions) override {
+  EndedService EndService() override {
     ++ended;
-    sessions = left;
-    return made;
+    return {left, made, {}};
   }
   std::optional<std::vector<SessionImage>> TakeSessions() override {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -54,6 +53,8 @@ class Server final : public ReplicaTables::Owner {
     return of_engines;
   }
   bool has_engines() const override { return runs; }
+  uint64_t decided() const override { return decided_groups; }
+  uint64_t placed() const override { return placed_groups; }
 
   void Put(const std::string& key, const std::string& value) {
     const LockedTable table = tables->Lock(tables->PartitionOf(key));
@@ -103,6 +104,8 @@ class Server final : public ReplicaTables::Owner {
   bool runs = true;
   int ended = 0;
   uint64_t made = 0;
+  uint64_t decided_groups = 0;
+  uint64_t placed_groups = 0;
   std::vector<SessionImage> left;  // of engines that end
   std::mutex mutex;
   int asked = 0;                                        // under the mutex
@@ -194,6 +197,27 @@ TEST(ReplicaTablesTest, WithoutEnginesNoCopyGoesOn) {
   EXPECT_EQ(primary.asked, 0);
   primary.runs = true;
   primary.CopyTo(joiner);
+}
+
+// *Else* an eviction that the copy has followed is lost with the primary, and the next one has the key.
+TEST(ReplicaTablesTest, ACopyEndsOnceWhatWasDecidedBeforeItsLastChunkHasItsPlace) {
+  Server primary(1);
+  primary.replica->TakeOver();
+  primary.Put("key", "value");
+  primary.of_engines.emplace();
+  primary.decided_groups = 6;
+  primary.replica->BeginCopy();
+  ASSERT_TRUE(primary.AwaitChunk());
+  primary.decided_groups = 7;
+  std::string last;
+  while (primary.replica->HasChunk()) last = primary.replica->NextChunk();
+  EXPECT_NE(last, "");
+  primary.decided_groups = 8;  // after it
+  primary.placed_groups = 6;
+  EXPECT_FALSE(primary.replica->HasChunk());
+  primary.placed_groups = 7;
+  ASSERT_TRUE(primary.replica->HasChunk());
+  EXPECT_EQ(primary.replica->NextChunk(), "");
 }
 
 // They were about to end when they were asked.

@@ -127,6 +127,8 @@ TEST_F(ReplicatedWritesTest, WhatWasNotTakenIsDroppedAtTheEndAndNumbersGoOn) {
   writes_.Decide(0, "one", 1);
   writes_.End(absl::UnavailableError("another is the primary"));
   writes_.Decide(0, "two", 1);  // of an engine that has not ended yet
+  EXPECT_EQ(writes_.TakeDropped(), (std::vector<std::string>{"one", "two"}));
+  EXPECT_TRUE(writes_.TakeDropped().empty());
   writes_.Begin();
   EXPECT_TRUE(writes_.TakeDecided().empty());
   // It is the primary again, and nothing of before is waited for.

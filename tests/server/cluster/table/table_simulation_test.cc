@@ -33,9 +33,19 @@ TableWorldOptions EvictingOf(uint64_t seed) {
   return options;
 }
 
+// Primaries evict, and go on as backups, and as primaries again.
+TableWorldOptions DemotingOf(uint64_t seed) {
+  TableWorldOptions options = OptionsOf(seed);
+  options.memory_bytes = options.backup_memory_bytes;
+  options.failovers = 10;
+  options.demotions = 80;
+  options.removals = 50;
+  return options;
+}
+
 struct Sums {
   int refusals = 0, joined = 0, failovers = 0, replaced = 0;
-  uint64_t evictions = 0, expiries = 0, during_copies = 0;
+  uint64_t evictions = 0, expiries = 0, during_copies = 0, lost_removals = 0;
   uint64_t expired_seen = 0, looks_refused = 0, clock_jumps = 0;
 
   void Add(const TableWorld& world) {
@@ -43,6 +53,7 @@ struct Sums {
     joined += world.joined();
     failovers += world.failovers();
     replaced += world.replaced();
+    lost_removals += world.lost_removals();
     evictions += world.evictions();
     expiries += world.expiries();
     during_copies += world.during_copies();
@@ -82,6 +93,18 @@ TEST(TableSimulationTest, ReplicasOfAnEvictingPrimaryHaveTheSame) {
   EXPECT_GT(sums.joined, 40 / kVolumeParts);
 }
 
+TEST(TableSimulationTest, WhatABackupHadEvictedAloneGoesWhenItIsThePrimary) {
+  Sums sums;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    TableWorld world(DemotingOf(seed));
+    ASSERT_EQ(world.Run(), "") << "seed " << seed;
+    sums.Add(world);
+  }
+  EXPECT_GT(sums.failovers, 100 / kVolumeParts);
+  EXPECT_GT(sums.replaced, 20 / kVolumeParts);
+  EXPECT_GT(sums.lost_removals, 20u / kVolumeParts);
+}
+
 TEST(TableSimulationTest, FullReplicasRefuseGroupsAndApplyWhatTheyTook) {
   for (const bool evict : {false, true}) {
     Sums sums;
@@ -115,21 +138,22 @@ TEST_P(TableMistakesTest, IsFound) {
   if (!kSearchesMistakes) GTEST_SKIP() << "searched in the build that ships";
   const Mistaken mistaken(GetParam());
   std::string found;
-  for (uint64_t seed = 1; seed <= 60 && found.empty(); ++seed) {
-    found = TableWorld(seed % 2 == 0 ? OptionsOf(seed) : EvictingOf(seed)).Run();
+  for (uint64_t seed = 1; seed <= 90 && found.empty(); ++seed) {
+    const TableWorldOptions options[] = {OptionsOf(seed), EvictingOf(seed), DemotingOf(seed)};
+    found = TableWorld(options[seed % 3]).Run();
   }
   EXPECT_NE(found, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, TableMistakesTest,
-    ::testing::Values(ReplicationMistake::kCopyOverAppends, ReplicationMistake::kCopyForgetsExpiry,
-                      ReplicationMistake::kCopyWithoutExpired,
-                      ReplicationMistake::kCopyLeavesOutExpired,
-                      ReplicationMistake::kCopyOverResults, ReplicationMistake::kExpiryNotReported,
-                      ReplicationMistake::kForgetsReleased, ReplicationMistake::kFloorOfAppliedKeys,
-                      ReplicationMistake::kJudgesBeyondMark, ReplicationMistake::kForgetsMarks,
-                      ReplicationMistake::kCopyWithoutMark),
+    ::testing::Values(
+        ReplicationMistake::kCopyOverAppends, ReplicationMistake::kCopyForgetsExpiry,
+        ReplicationMistake::kCopyWithoutExpired, ReplicationMistake::kCopyLeavesOutExpired,
+        ReplicationMistake::kCopyOverResults, ReplicationMistake::kExpiryNotReported,
+        ReplicationMistake::kForgetsReleased, ReplicationMistake::kForgetsLostRemovals,
+        ReplicationMistake::kFloorOfAppliedKeys, ReplicationMistake::kJudgesBeyondMark,
+        ReplicationMistake::kForgetsMarks, ReplicationMistake::kCopyWithoutMark),
     [](const auto& mistake) { return absl::StrCat(static_cast<int>(mistake.param)); });
 
 }  // namespace

@@ -238,6 +238,21 @@ void TableWorld::Flush() {
   TakeGroups();
 }
 
+// Some keys that no write is pending of.
+void TableWorld::Evict() {
+  for (uint64_t i = 1 + random_.Below(15); i > 0; --i) {
+    const std::string key =
+        absl::StrCat("key", random_.Below(static_cast<uint64_t>(options_.keys)));
+    const index::HashedKey hashed{key, primary().tables->HashOf(key)};
+    const LockedTable table = primary().tables->Lock(primary().tables->PartitionOf(hashed.hash));
+    const uint64_t version = table->HeldVersion(hashed);
+    if (version == 0 || table.changes()->IsPending(hashed.hash.bits)) continue;
+    EXPECT_TRUE(table->MakeDelete(hashed, version, primary().Now()));
+    table.changes()->OnEvict(key, version);
+  }
+  TakeGroups();
+}
+
 // --- Groups ----------------------------------------------------------------------
 
 void TableWorld::Drop(TableNode& node) {
@@ -334,6 +349,26 @@ std::string TableWorld::Commit() {
   return "";
 }
 
+// The primary goes on as a backup. What no member has of it may have had no place yet. False: it has no room.
+bool TableWorld::Demote(TableNode& node) {
+  size_t placed = committed_;
+  for (const std::unique_ptr<TableNode>& one : nodes_) {
+    if (one != nullptr && one.get() != &node && one->in_sync)
+      placed = std::max(placed, one->reserved);
+  }
+  placed += random_.Below(stream_.size() - placed + 1);
+  node.tables->DropPrepared();
+  node.replica->BeginBackup(SessionsOfClients());
+  for (size_t i = placed; i < stream_.size(); ++i) node.replica->NoteDropped(*stream_[i].body);
+  node.in_sync = true;
+  node.pending.clear();
+  for (node.reserved = committed_; node.reserved < placed; ++node.reserved) {
+    if (!node.replica->Reserve(stream_[node.reserved]).ok()) return false;
+    node.pending.push_back(stream_[node.reserved]);
+  }
+  return true;
+}
+
 // The primary is lost, with what it has decided and not committed. A member goes on.
 std::string TableWorld::FailOver() {
   std::vector<size_t> members;
@@ -347,7 +382,7 @@ std::string TableWorld::FailOver() {
   ++failovers_;
   evictions_ += primary().tables->stats().evictions;
   expiries_ += primary().tables->stats().expiries;
-  nodes_[primary_] = nullptr;
+  if (!random_.Chance(options_.demotions) || !Demote(primary())) nodes_[primary_] = nullptr;
   primary_ = members[random_.Below(members.size())];
   // Its tail is what it has. What others have behind that is replaced.
   stream_.resize(primary().reserved);
@@ -390,6 +425,8 @@ std::string TableWorld::FailOver() {
   if (primary().tables->LastVersion() < answered_)
     return "a new primary gives out versions that clients have seen";
   ++term_;
+  for (const auto& [body, entries] : primary().groups) lost_removals_ += entries;
+  TakeGroups();
   return "";
 }
 
@@ -446,6 +483,7 @@ std::string TableWorld::Round() {
   now_ += absl::Milliseconds(random_.Below(150));
   if (std::string wrong = Look(); !wrong.empty()) return wrong;
   if (random_.Chance(options_.flushes)) Flush();
+  if (random_.Chance(options_.removals)) Evict();
   for (uint64_t i = random_.Below(3); i > 0; --i) DecideSome();
   for (const std::unique_ptr<TableNode>& node : nodes_) {
     if (node != nullptr) node->Maintain();
@@ -510,6 +548,7 @@ std::string TableWorld::Compare(TableNode& node) {
   const std::map<std::string, Content> held = ContentsOf(*node.tables, now_ns);
   for (const auto& [key, content] : wanted) {
     const auto found = held.find(key);
+    if (found == held.end() && node.replica->LacksAlone(key)) continue;
     if (found == held.end()) return absl::StrCat(key, " is missing");
     if (!(found->second == content))
       return absl::StrCat(key, " has ", Describe(found->second), "; the primary's has ",
@@ -519,7 +558,16 @@ std::string TableWorld::Compare(TableNode& node) {
     if (!wanted.contains(key)) return absl::StrCat(key, " is not at the primary");
   }
   // Expired ones included.
-  const uint64_t keys = node.tables->stats().keys;
+  uint64_t lacking = 0;
+  for (int i = 0; i < options_.keys; ++i) {
+    for (const char* name : {"key", "counter"}) {
+      const std::string key = absl::StrCat(name, i);
+      const index::KeyHash hash = primary().tables->HashOf(key);
+      const LockedTable table = primary().tables->Lock(primary().tables->PartitionOf(hash));
+      lacking += node.replica->LacksAlone(key) && table->HeldVersion({key, hash}) != 0;
+    }
+  }
+  const uint64_t keys = node.tables->stats().keys + lacking;
   const uint64_t wanted_keys = primary().tables->stats().keys;
   return keys == wanted_keys ? "" : absl::StrCat(keys, " keys instead of ", wanted_keys);
 }

@@ -7,7 +7,7 @@
 //                         Apply <──commit──────┴────Apply──> each backup
 //
 // A primary may be lost between its decisions and their commit. A member is promoted then, and its groups
-// replace what others have pending of the old one.
+// replace what others have pending of the old one. That may go on as a backup.
 //
 // Clocks of servers differ by seconds. A client looks at the primary whenever its marks of time allow that,
 // or a lease: a key that was seen to have expired may not be there again.
@@ -51,6 +51,8 @@ struct TableWorldOptions {
   uint64_t long_value_bytes = 1 << 20;
   uint64_t long_values = 2;  // percent of the puts
   uint64_t failovers = 4;    // percent of the rounds
+  uint64_t demotions = 0;    // percent of the failovers, after which the primary is a backup
+  uint64_t removals = 0;     // percent of the rounds, of some keys that the primary evicts
   uint64_t flushes = 1;      // likewise
   uint64_t drops = 0;        // likewise, of a backup that joins again
   uint64_t stalls = 2;       // likewise, of 2 to 4 s before what was decided is committed
@@ -109,6 +111,7 @@ class TableWorld {
   uint64_t during_copies() const {
     return during_copies_;
   }  // groups that joiners got beside chunks
+  uint64_t lost_removals() const { return lost_removals_; }  // keys that new primaries lacked alone
   uint64_t expired_seen() const { return expired_seen_; }
   uint64_t looks_refused() const { return looks_refused_; }  // since no mark allowed them
   uint64_t clock_jumps() const { return clock_jumps_; }      // of new primaries
@@ -134,6 +137,7 @@ class TableWorld {
   void Append(std::string body, uint64_t entries);
   std::string Look();
   void Flush();
+  void Evict();
   bool ReserveNext(TableNode& node);
   void ApplyNext(TableNode& node);
   void DeliverSome(size_t node);
@@ -143,6 +147,7 @@ class TableWorld {
   void ReserveAllInSync();
   std::string Commit();
   std::string FailOver();
+  bool Demote(TableNode& node);
   void Expect(const Decided& decided);
   void Settle(const std::set<std::pair<uint64_t, uint64_t>>& committed);
   std::vector<SessionImage> SessionsOfClients() const;
@@ -178,7 +183,7 @@ class TableWorld {
   absl::Time lease_end_ = absl::InfinitePast();
   uint64_t expired_seen_ = 0, looks_refused_ = 0, clock_jumps_ = 0;
   int refusals_ = 0, joined_ = 0, failovers_ = 0, replaced_ = 0;
-  uint64_t evictions_ = 0, expiries_ = 0, during_copies_ = 0;
+  uint64_t evictions_ = 0, expiries_ = 0, during_copies_ = 0, lost_removals_ = 0;
 };
 
 }  // namespace osprey::server
