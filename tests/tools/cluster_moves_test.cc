@@ -110,6 +110,26 @@ TEST_F(ClusterMovesTest, ADrainNeedsAllThatItReads) {
   EXPECT_THAT(PlanRebalance(status_), IsEmpty());
 }
 
+// *Else* a copy too many stays.
+TEST_F(ClusterMovesTest, AMoveWhoseNewCopyHasJoinedIsNotCancelled) {
+  const ClusterKeys keys("/osprey/test/");
+  status_.cluster.replicas = 2;
+  for (const char* id : {"a", "b", "c"}) AddServer(id, 4);
+  AddShard({"a", "b"});
+  ShardRecord& record = status_.shards[0]->record;
+  record.move = ShardMove{"b", "c"};
+  EXPECT_TRUE(CancelMove(keys, status_, 0).ok());
+  record.in_sync.push_back({"c", 1, 1, ++revision_u_});
+  const absl::Status refused = CancelMove(keys, status_, 0).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("shard 0: the new copy has joined, so the move from b to c cannot be"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("kvcli cluster move ETCD_URI 0 c b"));
+  // Where another is missing, the old one is needed, and stays.
+  status_.cluster.replicas = 3;
+  EXPECT_TRUE(CancelMove(keys, status_, 0).ok());
+}
+
 TEST_F(ClusterMovesTest, MoreMovesThanATransactionHasAreBegunInSeveral) {
   AddServer("a", 64);
   AddServer("b", 64);

@@ -195,6 +195,17 @@ absl::StatusOr<Transaction> CancelMove(const ClusterKeys& keys, const ClusterSta
   if (!stored.ok()) return stored.status();
   const absl::StatusOr<ShardSwap> swap = EndMove(*stored);
   if (!swap.ok()) return swap.status();
+  // *Else* a copy too many stays: what is left next is left because of the move alone.
+  const ShardMove& move = *stored->record.move;
+  if (stored->record.Find(move.from) != nullptr &&
+      stored->record.Staying() >= status.cluster.replicas) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "shard ", shard, ": the new copy has joined, so the move from ", move.from, " to ", move.to,
+        " cannot be cancelled any more; wait for its end (kvcli cluster await-moves), then move "
+        "the "
+        "copy back: kvcli cluster move ETCD_URI ",
+        shard, " ", move.to, " ", move.from));
+  }
   return SwapTransaction(keys, {*swap});
 }
 

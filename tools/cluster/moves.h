@@ -36,7 +36,8 @@ absl::StatusOr<std::vector<Transaction>> BeginMoves(const ClusterKeys& keys,
                                                     const ClusterStatus& status,
                                                     absl::Span<const PlacedMove> moves);
 
-// Ends the move of a shard: its copies stay where they are. Errors: INVALID_ARGUMENT, those of EndMove.
+// Ends the move of a shard: its copies stay where they are. Errors: INVALID_ARGUMENT, those of EndMove,
+// FAILED_PRECONDITION (the new copy has joined; says how to move it back).
 absl::StatusOr<Transaction> CancelMove(const ClusterKeys& keys, const ClusterStatus& status,
                                        uint64_t shard);
 
