@@ -73,9 +73,10 @@ void Take(osprey_result& result, ScanPage page) {
   for (size_t i = 0; i < page.items.size(); ++i) {
     osprey_result& item = result.items[i];
     ScanItem& found = page.items[i];
-    item.has_data = found.value.size() == found.value_length;
+    item.has_data = found.has_value;
     item.length = found.value_length;
     item.version = found.version;
+    item.ttl_us = TtlUs(found.ttl);
     item.key = std::move(found.key);
     item.data = std::move(found.value);
   }

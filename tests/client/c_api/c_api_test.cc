@@ -325,6 +325,23 @@ TEST_F(CApiTest, AScanFindsEveryKeyPageByPage) {
   EXPECT_GT(osprey_result_length(osprey_result_item(page, 0)), 0);
 }
 
+TEST_F(CApiTest, AnItemOfAScanHasItsTimeToLiveAndAnEmptyValueOnlyIfAskedFor) {
+  osprey_write_options write = OSPREY_WRITE_OPTIONS;
+  write.ttl_us = 100'000'000;
+  ASSERT_EQ(osprey_put(client(), "k", 1, "", 0, &write, nullptr), OSPREY_OK);
+  osprey_scan_options options = OSPREY_SCAN_OPTIONS;
+  for (const bool values : {false, true}) {
+    options.values = values ? 1 : 0;
+    osprey_result* page = nullptr;
+    ASSERT_EQ(osprey_scan(client(), nullptr, &options, &page), OSPREY_OK);
+    const Result owned(page);
+    const osprey_result* item = osprey_result_item(page, 0);
+    EXPECT_GT(osprey_result_ttl_us(item), 0);
+    EXPECT_LE(osprey_result_ttl_us(item), 101'000'000);
+    EXPECT_EQ(osprey_result_data(item) != nullptr, values);
+  }
+}
+
 TEST_F(CApiTest, BuffersHoldLongValuesAndOutliveTheirClient) {
   osprey_buffer* buffer = nullptr;
   ASSERT_EQ(osprey_buffer_allocate(client(), 1 << 20, &buffer, nullptr), OSPREY_OK);
