@@ -277,28 +277,32 @@ void AsyncClient::Stats(Future future, py::handle deadline) {
       [](const std::string& text) { return py::str(text); });
 }
 
-void AsyncClient::GetInto(Future future, py::handle key, py::handle target, py::handle deadline) {
+std::shared_ptr<Span> AsyncClient::CheckedSpan(py::handle key, py::handle object, bool writable) {
+  (void)Bytes::Key(key);
+  return std::make_shared<Span>(SpanOf(*buffers_, object, writable));
+}
+
+void AsyncClient::GetInto(Future future, py::handle key, std::shared_ptr<Span> target,
+                          py::handle deadline) {
   const Bytes bytes = Bytes::Key(key);
-  auto span = std::make_shared<Span>(SpanOf(*buffers_, target, /*writable=*/true));
   const absl::Duration limit = DeadlineOf(deadline);
   Begin<absl::StatusOr<ValueInfo>>(
       std::move(future), false,
       [&](Client& client, auto done) {
-        return StartGetInto(client, bytes.view(), *span, std::move(done), limit);
+        return StartGetInto(client, bytes.view(), *target, std::move(done), limit);
       },
-      [](const ValueInfo& info) { return ResultOf(info); }, span);
+      [](const ValueInfo& info) { return ResultOf(info); }, target);
 }
 
-void AsyncClient::PutFrom(Future future, py::handle key, py::handle source,
+void AsyncClient::PutFrom(Future future, py::handle key, std::shared_ptr<Span> source,
                           const WriteOptions& options) {
   const Bytes bytes = Bytes::Key(key);
-  auto span = std::make_shared<Span>(SpanOf(*buffers_, source, /*writable=*/false));
   Begin<absl::StatusOr<uint64_t>>(
       std::move(future), true,
       [&](Client& client, auto done) {
-        return StartPutFrom(client, bytes.view(), *span, options, std::move(done));
+        return StartPutFrom(client, bytes.view(), *source, options, std::move(done));
       },
-      NumberResult, span);
+      NumberResult, source);
 }
 
 std::shared_ptr<PythonBuffer> AsyncClient::MakeBuffer(std::shared_ptr<Home> home,

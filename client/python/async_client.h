@@ -63,10 +63,12 @@ class AsyncClient {
   void ScanPage(Future future, const std::string& cursor, const ScanOptions& options);
   void Count(Future future, pybind11::handle deadline);
   void Stats(Future future, pybind11::handle deadline);
-  void GetInto(Future future, pybind11::handle key, pybind11::handle target,
+  void GetInto(Future future, pybind11::handle key, std::shared_ptr<Span> target,
                pybind11::handle deadline);
-  void PutFrom(Future future, pybind11::handle key, pybind11::handle source,
+  void PutFrom(Future future, pybind11::handle key, std::shared_ptr<Span> source,
                const WriteOptions& options);
+  // What those two take. Raises what is wrong with `key` or `object`.
+  std::shared_ptr<Span> CheckedSpan(pybind11::handle key, pybind11::handle object, bool writable);
 
   std::shared_ptr<PythonBuffer> Allocate(size_t bytes);
   std::shared_ptr<PythonBuffer> Register(pybind11::handle memory);

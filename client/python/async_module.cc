@@ -49,6 +49,7 @@ void DefineAsyncClient(py::module_& module) {
       .def("exists", &Self::Exists)
       .def("ttl", &Self::Ttl)
       .def("get_many", &Self::GetMany)
+      .def("span", &Self::CheckedSpan)
       .def("get_into", &Self::GetInto)
       .def("count", &Self::Count)
       .def("stats_text", &Self::Stats)
@@ -59,8 +60,8 @@ void DefineAsyncClient(py::module_& module) {
                       WriteOptionsOf(if_absent, if_version, ttl, deadline));
            })
       .def("put_from",
-           [](Self& self, py::object future, Handle key, Handle source, bool if_absent,
-              Handle if_version, Handle ttl, Handle deadline) {
+           [](Self& self, py::object future, Handle key, const std::shared_ptr<Span>& source,
+              bool if_absent, Handle if_version, Handle ttl, Handle deadline) {
              self.PutFrom(std::move(future), key, source,
                           WriteOptionsOf(if_absent, if_version, ttl, deadline));
            })

@@ -29,7 +29,8 @@ absl::Status StartPutFrom(Client& client, absl::string_view key, const Span& spa
     return client.StartPutFrom(key, span.buffer->registered(), span.offset, span.length, options,
                                std::move(done));
   }
-  return client.StartPut(key, span.view.view(), options, std::move(done));
+  const absl::string_view value(reinterpret_cast<const char*>(span.data()), span.length);
+  return client.StartPut(key, value, options, std::move(done));
 }
 
 }  // namespace osprey::python

@@ -64,6 +64,11 @@ void PythonBuffer::MoveHome(std::shared_ptr<Home> home, std::optional<osprey::Bu
   moved_ = std::move(registered);
 }
 
+std::shared_ptr<PythonBuffer> PythonBuffer::Use() {
+  ++views_;
+  return {this, [self = shared_from_this()](PythonBuffer* used) { --used->views_; }};
+}
+
 void PythonBuffer::Release() {
   if (is_released_) return;
   if (views_ > 0) {
@@ -123,7 +128,7 @@ Bytes ViewOf(py::handle object, bool writable) {
 }  // namespace
 
 Span SpanOf(const BufferMap& map, py::handle object, bool writable) {
-  Bytes view = ViewOf(object, writable);
+  const Bytes view = ViewOf(object, writable);
   const auto* data = reinterpret_cast<const std::byte*>(view.view().data());
   PythonBuffer* buffer = BufferBefore(map, data);
   const size_t length = view.view().size();
@@ -133,10 +138,11 @@ Span SpanOf(const BufferMap& map, py::handle object, bool writable) {
         "client.register() it");
   }
   const auto offset = static_cast<size_t>(data - buffer->data());
-  return {buffer->shared_from_this(), offset, length, std::move(view)};
+  return {buffer->Use(), offset, length};
 }
 
 void DefineBuffer(py::module_& module) {
+  py::class_<Span, std::shared_ptr<Span>>(module, "Span");
   py::class_<PythonBuffer, std::shared_ptr<PythonBuffer>>(
       module, "Buffer", py::custom_type_setup([](PyHeapTypeObject* type) {
         type->ht_type.tp_as_buffer = &type->as_buffer;

@@ -68,6 +68,8 @@ class PythonBuffer : public std::enable_shared_from_this<PythonBuffer> {
   // It was made for an array, with room for its header before it (osprey/_arrays.py).
   bool has_header = false;
 
+  // The Buffer, with a view of it that ends with the last copy of the result.
+  std::shared_ptr<PythonBuffer> Use();
   // Raises BufferInUse while there is a view. May be called again.
   void Release();
   // Raises if it is released.
@@ -91,15 +93,14 @@ class PythonBuffer : public std::enable_shared_from_this<PythonBuffer> {
 
 // The bytes of a Buffer that an operation has as its target or source.
 struct Span {
-  std::shared_ptr<PythonBuffer> buffer;
+  std::shared_ptr<PythonBuffer> buffer;  // of Use: it is not released before
   size_t offset = 0;
   size_t length = 0;
-  Bytes view;  // keeps the Buffer from being released
 
   std::byte* data() const { return buffer->data() + offset; }
 };
 
-// `object` is a Buffer of `map`, or a contiguous view of bytes in one: a memoryview, a NumPy array.
+// `object` is a Buffer of `map`, or contiguous bytes in one: a memoryview, a NumPy array, an object that was registered.
 // Raises bad_buffer.
 Span SpanOf(const BufferMap& map, pybind11::handle object, bool writable);
 

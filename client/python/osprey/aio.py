@@ -135,9 +135,10 @@ class Client:
             if self._later and _queue_of(core, name, args) in self._later:
                 raise LimitReached  # it starts after those, however little it needs
             getattr(core, name)(future, *args)
-        except LimitReached:
+        except LimitReached as error:
             if not self._later and core.in_flight == 0:
-                raise
+                future.set_exception(error)
+                return future
             wait = self._deadline if args[-1] is None else args[-1]
             queue = self._later.setdefault(_queue_of(core, name, args), deque())
             one = _Later(future, name, args, self._loop.time() + wait)
@@ -367,12 +368,20 @@ class Client:
         """A Buffer of the memory of a writable bytes-like object. As osprey.Client.register."""
         return self._open().register(memory)
 
+    def _spans(self, items: Any, writable: bool) -> list[tuple[Any, _core.Span]]:
+        """All are checked before one begins, and are in use from now on."""
+        core = self._open()
+        pairs = list(items.items() if isinstance(items, Mapping) else items)
+        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+            raise TypeError("items must be a dict, or an iterable of tuples (key, buffer)")
+        return [(key, core.span(key, memory, writable)) for key, memory in pairs]
+
     async def get_into(self, key: _Key, target: Any, *, deadline: _Seconds = None) -> ValueInfo | None:
         """Reads the value into target, a Buffer or a view of one. None if the key is absent.
 
         If the task is cancelled, the Buffer stays in use until the operation has ended.
         """
-        info: ValueInfo | None = await self._begin("get_into", key, target, deadline)
+        info: ValueInfo | None = await self._begin("get_into", key, self._open().span(key, target, True), deadline)
         return info
 
     async def put_from(
@@ -386,14 +395,15 @@ class Client:
         deadline: _Seconds = None,
     ) -> int:
         """Stores source, a Buffer or a view of one, under key. Returns the version of the write."""
-        version: int = await self._begin("put_from", key, source, if_absent, if_version, ttl, deadline)
+        span = self._open().span(key, source, False)
+        version: int = await self._begin("put_from", key, span, if_absent, if_version, ttl, deadline)
         return version
 
     async def get_many_into(
         self, items: Mapping[_Key, Any] | Iterable[tuple[_Key, Any]], *, deadline: _Seconds = None
     ) -> list[ValueInfo | Error | None]:
         """get_into for each (key, target). Returns a list with the result of each: ValueInfo, None, or an Error."""
-        return await _all([self._begin("get_into", key, target, deadline) for key, target in _pairs(items)])
+        return await _all([self._begin("get_into", key, span, deadline) for key, span in self._spans(items, True)])
 
     async def put_many_from(
         self,
@@ -405,7 +415,10 @@ class Client:
     ) -> list[int | Error]:
         """put_from for each (key, source). Returns a list with the result of each: the version, or an Error."""
         return await _all(
-            [self._begin("put_from", key, source, if_absent, None, ttl, deadline) for key, source in _pairs(items)]
+            [
+                self._begin("put_from", key, span, if_absent, None, ttl, deadline)
+                for key, span in self._spans(items, False)
+            ]
         )
 
     async def allocate_array(self, shape: int | tuple[int, ...], dtype: Any = "f4") -> np.ndarray[Any, Any]:
@@ -424,9 +437,9 @@ class Client:
     ) -> int:
         """Stores an array with its dtype and shape. As osprey.Client.put_array."""
         room, value = _arrays.prepared(array)
-        name, source = ("put", value) if room is None else ("put_from", room)
-        version: int = await self._begin(name, key, source, if_absent, if_version, ttl, deadline)
-        return version
+        if room is None:
+            return await self.put(key, value, if_absent=if_absent, if_version=if_version, ttl=ttl, deadline=deadline)
+        return await self.put_from(key, room, if_absent=if_absent, if_version=if_version, ttl=ttl, deadline=deadline)
 
     async def get_array(
         self, key: _Key, *, out: np.ndarray[Any, Any] | None = None, deadline: _Seconds = None
@@ -462,13 +475,6 @@ def _queue_of(core: _core.AsyncClient, name: str, args: tuple[Any, ...]) -> Hash
 def _again(items: Any) -> Any:
     """Arguments of an operation that may start later are read twice: an iterator becomes a list."""
     return list(items) if hasattr(items, "__next__") else items
-
-
-def _pairs(items: Any) -> list[tuple[Any, Any]]:
-    pairs = list(items.items() if isinstance(items, Mapping) else items)
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise TypeError("items must be a dict, or an iterable of tuples (key, buffer)")
-    return pairs
 
 
 async def _all(futures: list[asyncio.Future[Any]]) -> list[Any]:

@@ -133,6 +133,36 @@ async def test_buffers_and_arrays(client):
 
 
 @with_client
+async def test_items_are_checked_before_one_begins(client):
+    buffer = await client.allocate(10)
+    await client.put("k", b"saturn")
+    for begin in (client.get_many_into, client.put_many_from):
+        for wrong, error in ((("k", 5), TypeError), ((5, buffer), TypeError), (("k", bytearray(5)), osprey.InvalidArgument)):
+            with pytest.raises(error):
+                await begin([("k", buffer), wrong])
+            assert buffer.views == 0 and client._core.in_flight == 0
+    assert (await client.get("k")).value == b"saturn"
+    buffer.release()
+
+
+@with_client
+async def test_memory_is_in_use_while_its_operation_waits(client):
+    memory = bytearray(1000)
+    registered, allocated = await client.register(memory), await client.allocate(1000)
+    with stopped_server():
+        puts = [asyncio.create_task(client.put_from("k", memory))]
+        puts += [asyncio.create_task(client.put(f"k{i}", b"")) for i in range(600)]  # more than are in flight at once
+        puts.append(asyncio.create_task(client.put_from("late", allocated)))
+        await asyncio.sleep(0.05)
+        for buffer in (registered, allocated):
+            with pytest.raises(osprey.BufferInUse):
+                buffer.release()
+    await asyncio.gather(*puts)
+    registered.release()
+    allocated.release()
+
+
+@with_client
 async def test_a_cancelled_task_stops_waiting_at_once(client):
     buffer = await client.allocate(100_000)
     with stopped_server():

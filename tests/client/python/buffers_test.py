@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import waiting
 
 import osprey
 
@@ -129,6 +130,18 @@ def test_an_operation_keeps_the_buffer(client):
     thread.join()
     assert failures == []
     assert buffer.views == 0
+    buffer.release()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_operation_uses_the_buffer_of_registered_memory(client, many):
+    memory = bytearray(1000)
+    buffer = client.register(memory)
+    put = (lambda: client.put_many_from({"k": memory})) if many else (lambda: client.put_from("k", memory))
+    with waiting(SERVER, put, lambda: buffer.views):
+        with pytest.raises(osprey.BufferInUse):
+            buffer.release()
+    assert client.get("k").value == memory
     buffer.release()
 
 

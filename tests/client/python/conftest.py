@@ -35,6 +35,23 @@ def _interrupted():
     thread.join()
 
 
+@contextlib.contextmanager
+def waiting(server, work, has_begun):
+    """The block runs while `work` waits in a thread for the server, which has stopped."""
+    thread = threading.Thread(target=work)
+    os.kill(server, signal.SIGSTOP)
+    try:
+        thread.start()
+        end = time.monotonic() + 60
+        while not has_begun():
+            time.sleep(0.001)
+            assert time.monotonic() < end
+        yield
+    finally:
+        os.kill(server, signal.SIGCONT)
+        thread.join()
+
+
 @pytest.fixture
 def interrupted():
     """A context: Ctrl-C comes in its block, some time after its beginning, and ends it."""

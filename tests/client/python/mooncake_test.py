@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 
+from conftest import waiting
 from osprey import mooncake
 
 URI = os.environ["OSPREY_URI"]
@@ -57,6 +58,16 @@ def test_a_connector_with_registered_memory(store):
     assert store.unregister_buffer(base) == 0
     assert store.unregister_buffer(base) == -600
     assert store.get_into("one", base, size) == -600
+
+
+def test_memory_in_use_stays_registered(store):
+    memory = np.zeros(1000, np.uint8)
+    base, results = memory.ctypes.data, []
+    assert store.register_buffer(base, 1000) == 0
+    with waiting(SERVER, lambda: results.append(store.put_from("k", base, 1000)), lambda: store._buffers[base].views):
+        assert store.unregister_buffer(base) == -600
+    assert results == [0]
+    assert store.unregister_buffer(base) == 0
 
 
 @pytest.mark.parametrize("size", [1, 100, 300_000])
