@@ -59,9 +59,12 @@ py::list AsyncClient::Poll() {
       if (client_->Poll() > 0 || client_->in_flight() == 0) break;
     }
   }
+  // (Memory may run out, and the garbage collector's finalizers may start operations.)
   py::list list;
-  for (Ended& one : std::exchange(shared_->ended, {}))
-    list.append(py::make_tuple(std::move(one.future), std::move(one.result), one.is_error));
+  std::vector<Ended>& ended = shared_->ended;
+  for (size_t i = 0; i < ended.size(); ++i)
+    list.append(py::make_tuple(ended[i].future, ended[i].result, ended[i].is_error));
+  ended.clear();
   return list;
 }
 
@@ -95,13 +98,17 @@ void AsyncClient::Begin(Future future, bool is_write, Start start, ResultOf resu
     py::gil_scoped_acquire gil;
     const std::unique_ptr<Waiting> own = std::move(waiting);
     Ended ended{std::move(own->future), py::none(), false};
-    if (result.ok()) {
-      ended.result = result_of(*std::move(result));
-    } else if (!is_write && absl::IsNotFound(result.status())) {
-      ended.result = py::none();
-    } else {
-      ended.result = ErrorOf(result.status(), is_write);
+    try {
+      if (result.ok()) {
+        ended.result = result_of(*std::move(result));
+      } else if (is_write || !absl::IsNotFound(result.status())) {
+        ended.is_error = true;
+        ended.result = ErrorOf(result.status(), is_write);
+      }
+    } catch (...) {  // it must not reach the Client, whose Poll this is
+      SetCaught();
       ended.is_error = true;
+      ended.result = py::error_already_set().value();
     }
     shared->ended.push_back(std::move(ended));
   };

@@ -1,5 +1,8 @@
 #include "client/python/errors.h"
 
+#include <exception>
+#include <new>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
 #include "client/buffer.h"
@@ -45,6 +48,20 @@ py::object ErrorOf(const std::string& reason, const std::string& message) {
 void Raise(const py::object& error) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw py::error_already_set();
+}
+
+void SetCaught() noexcept {
+  try {
+    throw;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
 }
 
 py::list ReasonNames() {

@@ -24,6 +24,9 @@ pybind11::object ErrorOf(const std::string& reason, const std::string& message);
   Raise(ErrorOf(status, is_write));
 }
 
+// In a catch block: the exception becomes Python's error, as of a function of C.
+void SetCaught() noexcept;
+
 // The names of all reasons, as Error.reason has them.
 pybind11::list ReasonNames();
 

@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cstddef>
-#include <exception>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client/python/errors.h"
 #include "client/python/python_client.h"
 
 namespace osprey::python {
@@ -60,14 +60,10 @@ template <typename Call>
 PyObject* Guarded(Call call) noexcept {
   try {
     return call().release().ptr();
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (py::builtin_exception& error) {
-    error.set_error();
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
+  } catch (...) {
+    SetCaught();
+    return nullptr;
   }
-  return nullptr;
 }
 
 PyObject* Get(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* keywords) {

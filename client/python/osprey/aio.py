@@ -158,7 +158,11 @@ class Client:
         core = self._core
         if core is None:
             return
-        ended = core.poll()
+        try:
+            ended = core.poll()
+        except Exception:
+            self._soon = self._loop.call_soon(self._poll)  # it returns them then
+            raise
         self._end(ended)
         if self._later:
             self._begin_later(core)

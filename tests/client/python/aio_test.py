@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -23,14 +24,16 @@ LEAK_ROUNDS = 400
 def with_client(test):
     """The test is a coroutine function of a connected Client and an empty server."""
 
-    def run():
-        async def main():
-            async with osprey.aio.Client(URI, connect_timeout=60, deadline=60) as client:
-                await client.delete_many([item.key async for item in client.scan()])
-                await test(client)
+    async def main(**fixtures):
+        async with osprey.aio.Client(URI, connect_timeout=60, deadline=60) as client:
+            await client.delete_many([item.key async for item in client.scan()])
+            await test(client, **fixtures)
 
-        asyncio.run(main())
+    def run(**fixtures):
+        asyncio.run(main(**fixtures))
 
+    parameters = list(inspect.signature(test).parameters.values())
+    run.__signature__ = inspect.Signature(parameters[1:])
     run.__name__ = test.__name__
     return run
 
@@ -160,6 +163,45 @@ async def test_memory_is_in_use_while_its_operation_waits(client):
     await asyncio.gather(*puts)
     registered.release()
     allocated.release()
+
+
+@with_client
+async def test_an_exception_as_a_result_is_made_ends_its_operation_alone(client, monkeypatch):
+    def no_memory(*args):
+        raise MemoryError("for a test")
+
+    await client.put("k", b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(osprey._errors, "make", no_memory)
+        both = asyncio.gather(client.ttl("absent"), client.get("k"), return_exceptions=True)
+        failed, found = await asyncio.wait_for(both, 60)
+    assert isinstance(failed, MemoryError) and found.value == b"1"
+    with pytest.raises(osprey.NotFound):
+        await client.ttl("absent")
+
+
+@with_client
+async def test_a_poll_that_fails_is_repeated(client):
+    core, failures, ended = client._core, [MemoryError("for a test")], []
+
+    class Failing:
+        def poll(self):
+            ended.extend(core.poll())
+            if ended and failures:
+                raise failures.pop()
+            returned = ended[:]
+            ended.clear()
+            return returned
+
+        def __getattr__(self, name):
+            return getattr(core, name)
+
+    logged = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context["exception"]))
+    client._core = Failing()
+    assert await asyncio.wait_for(client.get("absent"), 60) is None
+    client._core = core
+    assert [type(error) for error in logged] == [MemoryError]
 
 
 @with_client
