@@ -5,6 +5,7 @@
 
 #include "client/python/buffer_operations.h"
 #include "client/python/errors.h"
+#include "client/python/gil.h"
 #include "client/python/results.h"
 
 namespace osprey::python {
@@ -29,7 +30,7 @@ AsyncClient::AsyncClient(const std::string& uri, const Options& options)
     : shared_(std::make_shared<Shared>()) {
   absl::StatusOr<std::unique_ptr<Client>> client = absl::UnknownError("");
   {
-    py::gil_scoped_release released;
+    const GilReleased released;
     client = Client::Connect(uri, options);
   }
   if (!client.ok()) Raise(client.status(), false);
@@ -80,7 +81,7 @@ void AsyncClient::Close() {
   std::unique_ptr<Client> closing = std::move(client_);
   shared_->is_closing = true;
   {
-    py::gil_scoped_release released;
+    const GilReleased released;
     closing.reset();
   }
   shared_->home->SetGone();

@@ -17,47 +17,37 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/python/errors.h"
+#include "client/python/gil.h"
 #include "client/python/lanes.h"
 
 namespace osprey::python {
 
-// PyEval_SaveThread without more: pybind11's form takes longer.
-class GilReleased {
- public:
-  GilReleased() : state_(PyEval_SaveThread()) {}
-  ~GilReleased() { PyEval_RestoreThread(state_); }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
-
- private:
-  PyThreadState* const state_;
-};
-
-// `start(client, callback)` starts the operation, with the lane that `take()` returns. If a signal
-// handler raises, the lane is closed, which answers what is in flight: the answer must outlive the
-// lane.
+// `start(client, left, callback)` starts the operation in the time `left`, with the lane that
+// `take(left)` returns. If a signal handler raises, the lane is closed, which answers what is in
+// flight: the answer must outlive the lane.
 template <typename T, typename Take, typename Start>
-T AwaitAnswer(bool is_write, Take take, Start start) {
+T AwaitAnswer(bool is_write, absl::Duration left, Take take, Start start) {
   std::optional<T> answer;
   absl::Status status;
   {
-    Lanes::Taken lane = take();
-    const GilReleased released;
-    status = start(*lane, [&answer](T result) { answer.emplace(std::move(result)); });
+    Lanes::Taken lane = take(left);
+    GilReleased released;
+    status = start(*lane, left, [&answer](T result) { answer.emplace(std::move(result)); });
     while (status.ok() && !answer.has_value()) {
       lane->Wait(kSlice);
-      if (!answer.has_value()) CheckSignals();
+      if (!answer.has_value()) released.CheckSignals();
     }
   }
   if (!status.ok()) Raise(status, is_write);
   return *std::move(answer);
 }
 
-// The operations of `indices`, all with the lane of `take()`, as many at once as the limits of each
-// shard allow. `key_of(i)` is the key of index i. `start(client, i, left, callback)` starts its
-// operation, with the time `left`. The answers go to `answers`, which must outlive the call.
-template <typename T, typename Take, typename KeyOf, typename Start>
-void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>& indices,
+// The operations of `indices` by the time `end`, all with the lane `taken`, as many at once as the
+// limits of each shard allow. `key_of(i)` is the key of index i. `start(client, i, left, callback)`
+// starts its operation, with the time `left`. The answers go to `answers`, which must outlive the
+// call.
+template <typename T, typename KeyOf, typename Start>
+void AwaitAnswers(Lanes::Taken taken, absl::Time end, const std::vector<size_t>& indices,
                   std::vector<absl::StatusOr<T>>& answers, KeyOf key_of, Start start) {
   // The indices of one shard.
   struct Part {
@@ -65,12 +55,11 @@ void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>&
     size_t next = 0;
     size_t in_flight = 0;
   };
-  const absl::Time end = absl::Now() + deadline;
   // What callbacks write: they outlive the lane.
   size_t unanswered = indices.size();
   std::vector<Part> parts;
-  Lanes::Taken lane = take();
-  const GilReleased released;
+  const Lanes::Taken lane = std::move(taken);
+  GilReleased released;
   parts.resize(lane->shards());
   for (const size_t i : indices) parts[lane->ShardOf(key_of(i))].indices.push_back(i);
   while (unanswered > 0) {
@@ -95,7 +84,7 @@ void AwaitAnswers(Take take, absl::Duration deadline, const std::vector<size_t>&
     if (unanswered == 0) break;
     const size_t before = unanswered;
     lane->Wait(kSlice);
-    if (unanswered == before) CheckSignals();
+    if (unanswered == before) released.CheckSignals();
   }
 }
 

@@ -25,13 +25,12 @@ std::unique_ptr<PythonClient> MakeClient(const std::string& uri, py::handle conn
                                          py::handle deadline, int connections_max,
                                          const std::string& auth_key_file,
                                          const py::bytes& auth_key) {
-  PoolOptions options;
-  if (!connect_timeout.is_none()) options.client.connect_timeout = DeadlineOf(connect_timeout);
-  if (!deadline.is_none()) options.client.deadline = DeadlineOf(deadline);
-  options.lanes_max = connections_max;
-  options.client.auth_key_file = auth_key_file;
-  options.client.auth_key = auth_key;
-  return std::make_unique<PythonClient>(uri, options);
+  Options options;
+  if (!connect_timeout.is_none()) options.connect_timeout = DeadlineOf(connect_timeout);
+  if (!deadline.is_none()) options.deadline = DeadlineOf(deadline);
+  options.auth_key_file = auth_key_file;
+  options.auth_key = auth_key;
+  return std::make_unique<PythonClient>(uri, options, connections_max);
 }
 
 void DefineClient(py::module_& module) {

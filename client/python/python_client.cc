@@ -11,9 +11,20 @@ namespace osprey::python {
 namespace py = pybind11;
 
 template <typename T, typename Start>
-T PythonClient::Await(bool is_write, absl::Duration deadline, Start start) {
+T PythonClient::AwaitRead(absl::Duration deadline, Start start) {
   return AwaitAnswer<T>(
-      is_write, [&] { return lanes_->Take(LimitOf(deadline)); }, start);
+      false, LimitOf(deadline), [&](absl::Duration& left) { return lanes_->Take(left); }, start);
+}
+
+template <typename T, typename Start>
+T PythonClient::AwaitWrite(const WriteOptions& options, Start start) {
+  return AwaitAnswer<T>(
+      true, LimitOf(options.deadline), [&](absl::Duration& left) { return lanes_->Take(left); },
+      [&](Client& client, absl::Duration left, auto done) {
+        WriteOptions own = options;
+        own.deadline = left;
+        return start(client, own, std::move(done));
+      });
 }
 
 namespace {
@@ -29,19 +40,18 @@ bool IsSliceOver(const absl::Status& status, absl::Duration limit) {
 // noticed meanwhile. What it does not answer is asked for again. (A GET can be repeated.)
 py::object PythonClient::Get(py::handle key, py::handle default_value, py::handle deadline) {
   const Bytes bytes = Bytes::Key(key);
-  const absl::Duration given = DeadlineOf(deadline);
-  const absl::Duration limit = LimitOf(given);
+  absl::Duration left = LimitOf(DeadlineOf(deadline));
   absl::StatusOr<Value> result = absl::UnknownError("");
   {
-    Lanes::Taken lane = lanes_->Take(limit);
+    Lanes::Taken lane = lanes_->Take(left);
     const GilReleased released;
-    result = lane->Get(bytes.view(), std::min(limit, kSlice));
+    result = lane->Get(bytes.view(), std::min(left, kSlice));
   }
-  if (IsSliceOver(result.status(), limit)) {
-    const absl::Duration rest = limit - kSlice;
-    result = Await<absl::StatusOr<Value>>(false, rest, [&](Client& client, auto done) {
-      return client.StartGet(bytes.view(), std::move(done), rest);
-    });
+  if (IsSliceOver(result.status(), left)) {
+    result = AwaitRead<absl::StatusOr<Value>>(
+        left - kSlice, [&](Client& client, absl::Duration rest, auto done) {
+          return client.StartGet(bytes.view(), std::move(done), rest);
+        });
   }
   if (result.ok()) return ResultOf(*result);
   if (absl::IsNotFound(result.status())) return py::reinterpret_borrow<py::object>(default_value);
@@ -51,9 +61,9 @@ py::object PythonClient::Get(py::handle key, py::handle default_value, py::handl
 uint64_t PythonClient::Put(py::handle key, py::handle value, const WriteOptions& options) {
   const Bytes bytes = Bytes::Key(key);
   const Bytes content = Bytes::Value(value);
-  auto result =
-      Await<absl::StatusOr<uint64_t>>(true, options.deadline, [&](Client& client, auto done) {
-        return client.StartPut(bytes.view(), content.view(), options, std::move(done));
+  auto result = AwaitWrite<absl::StatusOr<uint64_t>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartPut(bytes.view(), content.view(), own, std::move(done));
       });
   if (!result.ok()) Raise(result.status(), true);
   return *result;
@@ -61,9 +71,9 @@ uint64_t PythonClient::Put(py::handle key, py::handle value, const WriteOptions&
 
 py::object PythonClient::Delete(py::handle key, const WriteOptions& options) {
   const Bytes bytes = Bytes::Key(key);
-  auto result =
-      Await<absl::StatusOr<uint64_t>>(true, options.deadline, [&](Client& client, auto done) {
-        return client.StartDelete(bytes.view(), options, std::move(done));
+  auto result = AwaitWrite<absl::StatusOr<uint64_t>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartDelete(bytes.view(), own, std::move(done));
       });
   if (result.ok()) return py::int_(*result);
   if (absl::IsNotFound(result.status()) && options.if_version == 0) return py::none();
@@ -72,19 +82,19 @@ py::object PythonClient::Delete(py::handle key, const WriteOptions& options) {
 
 bool PythonClient::Exists(py::handle key, py::handle deadline) {
   const Bytes bytes = Bytes::Key(key);
-  const absl::Duration limit = DeadlineOf(deadline);
-  auto result = Await<absl::StatusOr<bool>>(false, limit, [&](Client& client, auto done) {
-    return client.StartExists(bytes.view(), std::move(done), limit);
-  });
+  auto result = AwaitRead<absl::StatusOr<bool>>(
+      DeadlineOf(deadline), [&](Client& client, absl::Duration left, auto done) {
+        return client.StartExists(bytes.view(), std::move(done), left);
+      });
   if (!result.ok()) Raise(result.status(), false);
   return *result;
 }
 
 Number PythonClient::Increment(py::handle key, int64_t by, const WriteOptions& options) {
   const Bytes bytes = Bytes::Key(key);
-  auto result =
-      Await<absl::StatusOr<Number>>(true, options.deadline, [&](Client& client, auto done) {
-        return client.StartIncrement(bytes.view(), by, options, std::move(done));
+  auto result = AwaitWrite<absl::StatusOr<Number>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartIncrement(bytes.view(), by, own, std::move(done));
       });
   if (!result.ok()) Raise(result.status(), true);
   return *result;
@@ -93,9 +103,9 @@ Number PythonClient::Increment(py::handle key, int64_t by, const WriteOptions& o
 uint64_t PythonClient::Append(py::handle key, py::handle value, const WriteOptions& options) {
   const Bytes bytes = Bytes::Key(key);
   const Bytes content = Bytes::Value(value);
-  auto result =
-      Await<absl::StatusOr<uint64_t>>(true, options.deadline, [&](Client& client, auto done) {
-        return client.StartAppend(bytes.view(), content.view(), options, std::move(done));
+  auto result = AwaitWrite<absl::StatusOr<uint64_t>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartAppend(bytes.view(), content.view(), own, std::move(done));
       });
   if (!result.ok()) Raise(result.status(), true);
   return *result;
@@ -104,9 +114,9 @@ uint64_t PythonClient::Append(py::handle key, py::handle value, const WriteOptio
 uint64_t PythonClient::Expire(py::handle key, py::handle ttl, const WriteOptions& options) {
   const Bytes bytes = Bytes::Key(key);
   const absl::Duration time = TtlOf(ttl);
-  auto result =
-      Await<absl::StatusOr<uint64_t>>(true, options.deadline, [&](Client& client, auto done) {
-        return client.StartExpire(bytes.view(), time, options, std::move(done));
+  auto result = AwaitWrite<absl::StatusOr<uint64_t>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartExpire(bytes.view(), time, own, std::move(done));
       });
   if (!result.ok()) Raise(result.status(), true);
   return *result;
@@ -114,33 +124,32 @@ uint64_t PythonClient::Expire(py::handle key, py::handle ttl, const WriteOptions
 
 py::object PythonClient::Ttl(py::handle key, py::handle deadline) {
   const Bytes bytes = Bytes::Key(key);
-  const absl::Duration limit = DeadlineOf(deadline);
-  auto result = Await<absl::StatusOr<absl::Duration>>(false, limit, [&](Client& client, auto done) {
-    return client.StartTtl(bytes.view(), std::move(done), limit);
-  });
+  auto result = AwaitRead<absl::StatusOr<absl::Duration>>(
+      DeadlineOf(deadline), [&](Client& client, absl::Duration left, auto done) {
+        return client.StartTtl(bytes.view(), std::move(done), left);
+      });
   if (!result.ok()) Raise(result.status(), false);
   return SecondsOf(*result);
 }
 
 py::list PythonClient::GetMany(py::handle keys, py::handle deadline) {
   const Keys wanted(keys);
-  const absl::Duration limit = LimitOf(DeadlineOf(deadline));
+  absl::Duration left = LimitOf(DeadlineOf(deadline));
   std::vector<absl::StatusOr<Value>> results;
   {
-    Lanes::Taken lane = lanes_->Take(limit);
+    Lanes::Taken lane = lanes_->Take(left);
     const GilReleased released;
-    results = lane->MultiGet(wanted.views, std::min(limit, kSlice));
+    results = lane->MultiGet(wanted.views, std::min(left, kSlice));
   }
   std::vector<size_t> late;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!results[i].ok() && IsSliceOver(results[i].status(), limit)) late.push_back(i);
+    if (!results[i].ok() && IsSliceOver(results[i].status(), left)) late.push_back(i);
   }
   if (!late.empty()) {
     std::vector<absl::string_view> again;
     for (size_t i : late) again.push_back(wanted.views[i]);
-    const absl::Duration rest = limit - kSlice;
-    auto answers =
-        Await<std::vector<absl::StatusOr<Value>>>(false, rest, [&](Client& client, auto done) {
+    auto answers = AwaitRead<std::vector<absl::StatusOr<Value>>>(
+        left - kSlice, [&](Client& client, absl::Duration rest, auto done) {
           return client.StartMultiGet(again, std::move(done), rest);
         });
     for (size_t i = 0; i < late.size(); ++i) results[late[i]] = std::move(answers[i]);
@@ -150,45 +159,47 @@ py::list PythonClient::GetMany(py::handle keys, py::handle deadline) {
 
 py::list PythonClient::PutMany(py::object items, const WriteOptions& options) {
   const Items given(std::move(items));
-  auto results = Await<std::vector<absl::StatusOr<uint64_t>>>(
-      true, options.deadline, [&](Client& client, auto done) {
-        return client.StartMultiPut(given.pairs, options, std::move(done));
+  auto results = AwaitWrite<std::vector<absl::StatusOr<uint64_t>>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartMultiPut(given.pairs, own, std::move(done));
       });
   return ListOf(results, /*absent_is_none=*/false);
 }
 
 py::list PythonClient::DeleteMany(py::handle keys, const WriteOptions& options) {
   const Keys wanted(keys);
-  auto results = Await<std::vector<absl::StatusOr<uint64_t>>>(
-      true, options.deadline, [&](Client& client, auto done) {
-        return client.StartMultiDelete(wanted.views, options, std::move(done));
+  auto results = AwaitWrite<std::vector<absl::StatusOr<uint64_t>>>(
+      options, [&](Client& client, const WriteOptions& own, auto done) {
+        return client.StartMultiDelete(wanted.views, own, std::move(done));
       });
   return ListOf(results, /*absent_is_none=*/true);
 }
 
 py::tuple PythonClient::ScanPage(const std::string& cursor, const ScanOptions& options) {
-  auto page = Await<absl::StatusOr<osprey::ScanPage>>(
-      false, options.deadline, [&](Client& client, auto done) {
-        return client.StartScan(cursor, options, std::move(done));
+  auto page = AwaitRead<absl::StatusOr<osprey::ScanPage>>(
+      options.deadline, [&](Client& client, absl::Duration left, auto done) {
+        ScanOptions own = options;
+        own.deadline = left;
+        return client.StartScan(cursor, own, std::move(done));
       });
   if (!page.ok()) Raise(page.status(), false);
   return PageOf(*page);
 }
 
 uint64_t PythonClient::Count(py::handle deadline) {
-  const absl::Duration limit = DeadlineOf(deadline);
-  auto result = Await<absl::StatusOr<uint64_t>>(false, limit, [&](Client& client, auto done) {
-    return client.StartCount(std::move(done), limit);
-  });
+  auto result = AwaitRead<absl::StatusOr<uint64_t>>(
+      DeadlineOf(deadline), [&](Client& client, absl::Duration left, auto done) {
+        return client.StartCount(std::move(done), left);
+      });
   if (!result.ok()) Raise(result.status(), false);
   return *result;
 }
 
 std::string PythonClient::Stats(py::handle deadline) {
-  const absl::Duration limit = DeadlineOf(deadline);
-  auto result = Await<absl::StatusOr<std::string>>(false, limit, [&](Client& client, auto done) {
-    return client.StartServerStats(std::move(done), limit);
-  });
+  auto result = AwaitRead<absl::StatusOr<std::string>>(
+      DeadlineOf(deadline), [&](Client& client, absl::Duration left, auto done) {
+        return client.StartServerStats(std::move(done), left);
+      });
   if (!result.ok()) Raise(result.status(), false);
   return *std::move(result);
 }

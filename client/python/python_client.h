@@ -22,8 +22,8 @@ namespace osprey::python {
 
 class PythonClient {
  public:
-  PythonClient(const std::string& uri, const PoolOptions& options)
-      : lanes_(Lanes::Connect(uri, options)), deadline_(options.client.deadline) {}
+  PythonClient(const std::string& uri, const Options& options, int connections_max)
+      : lanes_(Lanes::Connect(uri, options, connections_max)), deadline_(options.deadline) {}
 
   pybind11::object Get(pybind11::handle key, pybind11::handle default_value,
                        pybind11::handle deadline);
@@ -61,12 +61,14 @@ class PythonClient {
     return deadline == absl::ZeroDuration() ? deadline_ : deadline;
   }
   template <typename T, typename Start>
-  T Await(bool is_write, absl::Duration deadline, Start start);
+  T AwaitRead(absl::Duration deadline, Start start);
+  template <typename T, typename Start>
+  T AwaitWrite(const WriteOptions& options, Start start);
   std::shared_ptr<PythonBuffer> MakeBuffer(std::shared_ptr<Home> home,
                                            std::optional<osprey::Buffer> memory,
                                            std::shared_ptr<Bytes> source);
-  absl::StatusOr<Lanes::Taken> TryTakeFor(PythonBuffer& buffer, absl::Duration deadline);
-  Lanes::Taken TakeFor(PythonBuffer& buffer, absl::Duration deadline);
+  absl::StatusOr<Lanes::Taken> TryTakeFor(PythonBuffer& buffer, absl::Duration& left);
+  Lanes::Taken TakeFor(PythonBuffer& buffer, absl::Duration& left);
 
   std::shared_ptr<Lanes> lanes_;
   const absl::Duration deadline_;

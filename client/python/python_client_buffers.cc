@@ -42,15 +42,18 @@ std::vector<absl::StatusOr<T>> AwaitItems(const std::vector<KeyAndSpan>& items,
   const absl::Time end = absl::Now() + deadline;
   while (!left.empty()) {
     PythonBuffer& first = *items[left.front()].span.buffer;
-    const absl::Duration rest = std::max(end - absl::Now(), absl::Nanoseconds(1));
+    absl::Duration rest = std::max(end - absl::Now(), absl::Nanoseconds(1));
     absl::StatusOr<Lanes::Taken> lane = take_for(first, rest);  // may change its home
+    if (ReasonOf(lane.status()) == Reason::kClosed && left.size() == items.size())
+      Raise(lane.status(), false);
     std::vector<size_t> these, others;
     for (size_t i : left) {
       (items[i].span.buffer->home() == first.home() ? these : others).push_back(i);
     }
     if (lane.ok()) {
-      AwaitAnswers([&] { return *std::move(lane); }, rest, these, answers,
-                   [&](size_t i) { return items[i].key.view(); }, start);
+      AwaitAnswers(
+          *std::move(lane), end, these, answers, [&](size_t i) { return items[i].key.view(); },
+          start);
     } else {
       for (const size_t i : these) answers[i] = lane.status();
     }
@@ -79,9 +82,10 @@ std::shared_ptr<PythonBuffer> PythonClient::Allocate(size_t bytes) {
   absl::StatusOr<osprey::Buffer> memory = absl::UnknownError("");
   std::shared_ptr<Home> home;
   {
-    Lanes::Taken lane = lanes_->Take(deadline_);
+    absl::Duration left = deadline_;
+    Lanes::Taken lane = lanes_->Take(left);
     home = lane.home();
-    py::gil_scoped_release released;
+    const GilReleased released;
     memory = lane->AllocateBuffer(bytes);
   }
   if (!memory.ok()) Raise(memory.status(), false);
@@ -93,9 +97,10 @@ std::shared_ptr<PythonBuffer> PythonClient::Register(py::handle memory) {
   absl::StatusOr<osprey::Buffer> registered = absl::UnknownError("");
   std::shared_ptr<Home> home;
   {
-    Lanes::Taken lane = lanes_->Take(deadline_);
+    absl::Duration left = deadline_;
+    Lanes::Taken lane = lanes_->Take(left);
     home = lane.home();
-    py::gil_scoped_release released;
+    const GilReleased released;
     // (The view is const, the object is not: Bytes::Target.)
     registered =
         lane->RegisterBuffer(reinterpret_cast<std::byte*>(const_cast<char*>(source->view().data())),
@@ -109,17 +114,14 @@ std::shared_ptr<PythonBuffer> PythonClient::Register(py::handle memory) {
 }
 
 // The lane for an operation with `buffer`: its home, or any.
-absl::StatusOr<Lanes::Taken> PythonClient::TryTakeFor(PythonBuffer& buffer,
-                                                      absl::Duration deadline) {
-  const absl::Time end = absl::Now() + deadline;
+absl::StatusOr<Lanes::Taken> PythonClient::TryTakeFor(PythonBuffer& buffer, absl::Duration& left) {
   for (;;) {
-    if (!buffer.zero_copy()) return lanes_->TryTake(end - absl::Now());
+    if (!buffer.zero_copy()) return lanes_->TryTake(left);
     const std::shared_ptr<Home> gone = buffer.home();
-    absl::StatusOr<std::optional<Lanes::Taken>> taken =
-        lanes_->TryTakeHome(gone, end - absl::Now());
+    absl::StatusOr<std::optional<Lanes::Taken>> taken = lanes_->TryTakeHome(gone, left);
     if (!taken.ok()) return taken.status();
     if (taken->has_value()) return **std::move(taken);
-    absl::StatusOr<Lanes::Taken> lane = lanes_->TryTake(end - absl::Now());
+    absl::StatusOr<Lanes::Taken> lane = lanes_->TryTake(left);
     if (!lane.ok()) return lane.status();
     // Another thread has given it a home meanwhile, and may use it there.
     if (buffer.home() != gone) continue;
@@ -135,8 +137,8 @@ absl::StatusOr<Lanes::Taken> PythonClient::TryTakeFor(PythonBuffer& buffer,
   }
 }
 
-Lanes::Taken PythonClient::TakeFor(PythonBuffer& buffer, absl::Duration deadline) {
-  absl::StatusOr<Lanes::Taken> lane = TryTakeFor(buffer, deadline);
+Lanes::Taken PythonClient::TakeFor(PythonBuffer& buffer, absl::Duration& left) {
+  absl::StatusOr<Lanes::Taken> lane = TryTakeFor(buffer, left);
   if (!lane.ok()) Raise(lane.status(), false);
   return *std::move(lane);
 }
@@ -144,11 +146,11 @@ Lanes::Taken PythonClient::TakeFor(PythonBuffer& buffer, absl::Duration deadline
 py::object PythonClient::GetInto(py::handle key, py::handle target, py::handle deadline) {
   const Bytes bytes = Bytes::Key(key);
   const Span span = SpanOf(*buffers_, target, /*writable=*/true);
-  const absl::Duration limit = DeadlineOf(deadline);
   auto result = AwaitAnswer<absl::StatusOr<ValueInfo>>(
-      false, [&] { return TakeFor(*span.buffer, LimitOf(limit)); },
-      [&](Client& client, auto done) {
-        return StartGetInto(client, bytes.view(), span, std::move(done), limit);
+      false, LimitOf(DeadlineOf(deadline)),
+      [&](absl::Duration& left) { return TakeFor(*span.buffer, left); },
+      [&](Client& client, absl::Duration left, auto done) {
+        return StartGetInto(client, bytes.view(), span, std::move(done), left);
       });
   if (result.ok()) return ResultOf(*result);
   if (absl::IsNotFound(result.status())) return py::none();
@@ -159,9 +161,12 @@ uint64_t PythonClient::PutFrom(py::handle key, py::handle source, const WriteOpt
   const Bytes bytes = Bytes::Key(key);
   const Span span = SpanOf(*buffers_, source, /*writable=*/false);
   auto result = AwaitAnswer<absl::StatusOr<uint64_t>>(
-      true, [&] { return TakeFor(*span.buffer, LimitOf(options.deadline)); },
-      [&](Client& client, auto done) {
-        return StartPutFrom(client, bytes.view(), span, options, std::move(done));
+      true, LimitOf(options.deadline),
+      [&](absl::Duration& left) { return TakeFor(*span.buffer, left); },
+      [&](Client& client, absl::Duration left, auto done) {
+        WriteOptions own = options;
+        own.deadline = left;
+        return StartPutFrom(client, bytes.view(), span, own, std::move(done));
       });
   if (!result.ok()) Raise(result.status(), true);
   return *result;
@@ -171,7 +176,7 @@ py::list PythonClient::GetManyInto(py::object items, py::handle deadline) {
   const std::vector<KeyAndSpan> wanted = ItemsOf(*buffers_, std::move(items), /*writable=*/true);
   const auto results = AwaitItems<ValueInfo>(
       wanted, LimitOf(DeadlineOf(deadline)),
-      [&](PythonBuffer& buffer, absl::Duration left) { return TryTakeFor(buffer, left); },
+      [&](PythonBuffer& buffer, absl::Duration& left) { return TryTakeFor(buffer, left); },
       [&](Client& client, size_t i, absl::Duration left, auto done) {
         return StartGetInto(client, wanted[i].key.view(), wanted[i].span, std::move(done), left);
       });
@@ -182,7 +187,7 @@ py::list PythonClient::PutManyFrom(py::object items, const WriteOptions& options
   const std::vector<KeyAndSpan> given = ItemsOf(*buffers_, std::move(items), /*writable=*/false);
   const auto results = AwaitItems<uint64_t>(
       given, LimitOf(options.deadline),
-      [&](PythonBuffer& buffer, absl::Duration left) { return TryTakeFor(buffer, left); },
+      [&](PythonBuffer& buffer, absl::Duration& left) { return TryTakeFor(buffer, left); },
       [&](Client& client, size_t i, absl::Duration left, auto done) {
         WriteOptions own = options;
         own.deadline = left;

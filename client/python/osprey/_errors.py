@@ -118,6 +118,7 @@ CLASS_OF_REASON: dict[str, type[Error]] = {
     "buffers_used_up": LimitReached,
     "lanes_taken": LimitReached,
     "memlock_too_low": LimitReached,
+    "no_thread": LimitReached,
     "server_full": ServerFull,
     "versions_used_up": ServerFull,
     "chain_full": ServerFull,

@@ -106,6 +106,29 @@ def test_a_view_keeps_the_memory(client):
     assert array.sum() == 3_000_000
 
 
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_close_ends_the_connection_whose_buffer_lives(client, is_used):
+    def connections():
+        return int(client.stats()["connections"])
+
+    before = connections()
+    other = osprey.Client(URI, connect_timeout=60, deadline=60)
+    buffer = other.allocate(100)
+    assert connections() == before + 1
+    if is_used:
+        with waiting(SERVER, lambda: other.put_from("k", buffer), lambda: buffer.views):
+            other.close()
+        assert client.get("k").value == bytes(100)
+    else:
+        other.close()
+    assert other.connections == 0
+    end = time.monotonic() + 60
+    while connections() > before:  # the server closes its end
+        time.sleep(0.01)
+        assert time.monotonic() < end
+    assert bytes(buffer) == bytes(100)
+
+
 def test_an_operation_keeps_the_buffer(client):
     """While put_from waits in another thread, neither release nor the last reference ends it."""
     buffer, failures = client.allocate(100_000), []

@@ -1,6 +1,7 @@
 """A client of a cluster of four shards, of which shard 2 is gone."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -52,30 +53,51 @@ def _gone_and_live():
     return asyncio.run(by_shard())
 
 
+@contextlib.contextmanager
+def _buffers_of_two_connections(client, gone):
+    """Two Buffers; the connection of the second is in use for 8 s."""
+
+    def wait_for(deadline, put, *args):
+        def run():
+            with pytest.raises(osprey.Error):
+                put(*args, deadline=deadline)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        time.sleep(0.5)
+        return thread
+
+    first = wait_for(2, client.put, gone[0], b"")  # has a connection, so that this is another's:
+    other = client.allocate(4)
+    first.join()
+    holder = wait_for(8, client.put_from, gone[1], other)
+    yield client.allocate(4), other
+    holder.join()
+
+
 def test_a_buffer_whose_connection_is_in_use_fails_for_its_items_alone():
     gone, live = _gone_and_live()
     with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
+        with _buffers_of_two_connections(client, gone) as (own, other):
+            answers = client.put_many_from([(live[0], own), (live[1], other), (live[2], own)], deadline=1)
+            assert isinstance(answers[1], osprey.LimitReached) and not answers[1].maybe_applied
+            assert answers[0] > 0 and answers[2] > 0
+            assert client.get(live[0]).version == answers[0]
 
-        def wait_for(deadline, put, *args):
-            def run():
-                with pytest.raises(osprey.Error):
-                    put(*args, deadline=deadline)
 
-            thread = threading.Thread(target=run)
-            thread.start()
-            time.sleep(0.5)
-            return thread
-
-        first = wait_for(2, client.put, gone[0], b"")  # has a connection, so that this is another's:
-        other = client.allocate(4)
-        first.join()
-        holder = wait_for(8, client.put_from, gone[1], other)
-        own = client.allocate(4)
-        answers = client.put_many_from([(live[0], own), (live[1], other), (live[2], own)], deadline=1)
-        assert isinstance(answers[1], osprey.LimitReached) and not answers[1].maybe_applied
-        assert answers[0] > 0 and answers[2] > 0
-        assert client.get(live[0]).version == answers[0]
-        holder.join()
+def test_a_close_between_two_connections_fails_for_the_items_of_the_second_alone():
+    gone, live = _gone_and_live()
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
+        with _buffers_of_two_connections(client, gone) as (own, other):
+            before = client.put(live[4], b"before")
+            threading.Timer(1, client.close).start()
+            answers = client.put_many_from([(live[3], own), (live[4], other)])
+            with pytest.raises(osprey.Closed):
+                client.put_many_from([(live[3], own)])
+    assert isinstance(answers[1], osprey.Closed) and not answers[1].maybe_applied
+    with osprey.Client(URI, connect_timeout=60, deadline=60) as client:
+        assert client.get(live[3]).version == answers[0]
+        assert client.get(live[4]).version == before
 
 
 def test_keys_of_one_blocking_call_wait_for_those_of_their_shard_alone():

@@ -5,11 +5,13 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 import pytest
+from conftest import waiting
 
 import osprey
 
@@ -135,6 +137,84 @@ def test_the_deadline_of_a_write_that_may_be_applied(waiting_client):
         waiting_client.put("late", b"", deadline=0.2)
     assert caught.value.maybe_applied is True
     assert isinstance(caught.value, TimeoutError)
+
+
+@pytest.mark.parametrize("from_buffer", [False, True])
+def test_the_wait_for_a_connection_counts_for_the_deadline(from_buffer):
+    with osprey.Client(URI, connect_timeout=60, deadline=60, connections_max=1) as client:
+        room = client.allocate(10)
+
+        def hold():
+            with pytest.raises(osprey.TimedOut):
+                client.put_from("k", room, deadline=3)
+
+        with waiting(SERVER, hold, lambda: room.views):
+            begin = time.monotonic()
+            with pytest.raises(osprey.TimedOut):
+                if from_buffer:
+                    raise client.put_many_from([("k", room)], deadline=4)[0]
+                client.put("k", b"", deadline=4)
+            assert time.monotonic() - begin < 6  # not 3 + 4
+
+
+def in_process(program):
+    """The exit status of the Python program, and what it prints."""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_no_thread_for_another_connection_is_an_exception():
+    program = f"""if True:
+        import osprey, resource, threading
+        with osprey.Client({URI!r}, connect_timeout=60, deadline=60, connections_max=2) as client:
+            release = threading.Event()
+            for _ in range(4):  # the stacks of threads that have ended are used again
+                threading.Thread(target=release.wait).start()
+            room = client.allocate(10)
+            thread = threading.Thread(target=lambda: client.put_from("k", room, deadline=5))
+            import os, signal, time
+            os.kill({SERVER}, signal.SIGSTOP)
+            thread.start()
+            while not room.views:
+                time.sleep(0.001)
+            used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+            before = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), before[1]))
+            for call in (lambda: client.get("k"), lambda: client.put("k", b"")):
+                try:
+                    call()
+                except osprey.LimitReached as error:
+                    print(error.reason)
+            resource.setrlimit(resource.RLIMIT_AS, before)
+            os.kill({SERVER}, signal.SIGCONT)
+            release.set()
+            thread.join()
+            client.get("k")
+    """
+    try:
+        assert in_process(program) == (0, "no_thread\nno_thread\n")
+    finally:
+        os.kill(SERVER, signal.SIGCONT)
+
+
+def test_a_daemon_thread_that_waits_does_not_abort_the_end():
+    program = f"""if True:
+        import os, signal, threading, time, osprey
+        client = osprey.Client({URI!r}, connect_timeout=60, deadline=60)
+
+        class Slow:
+            def __del__(self):
+                time.sleep(0.5)  # some slices of the waits
+
+        slow = Slow()
+        os.kill({SERVER}, signal.SIGSTOP)
+        threading.Thread(target=client.put, args=("k", b""), daemon=True).start()
+        time.sleep(0.2)
+    """
+    try:
+        assert in_process(program) == (0, "")
+    finally:
+        os.kill(SERVER, signal.SIGCONT)
 
 
 def test_other_threads_run_during_a_wait(waiting_client):
