@@ -5,8 +5,12 @@ client/python/README.md has the header's layout.
 
 from __future__ import annotations
 
+import math
+import operator
+import re
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._core import Buffer
@@ -17,8 +21,10 @@ if TYPE_CHECKING:
 
 MAGIC = b"OSPARR1\n"
 DIMENSIONS_MAX = 12
-HEADER = struct.Struct("<8s16sI4x" + "Q" * DIMENSIONS_MAX)
+HEADER = struct.Struct("<8s16sII" + "Q" * DIMENSIONS_MAX)
 KINDS = "biufcmM?"  # of NumPy's dtypes: those with a fixed size and no references
+# Their dtype.str. NumPy divides by what stands in another, as in M8[1s/0], without a check.
+NAME = re.compile(rb"[<>|][biufcmM][0-9]{1,2}(\[[0-9]*[a-zA-Z]+\])?")
 
 assert HEADER.size == 128
 
@@ -37,6 +43,14 @@ def _invalid(message: str) -> InvalidArgument:
     return error
 
 
+def _size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int | None:
+    """The bytes of an array's elements. None: there is no such array."""
+    most = dtype.itemsize * math.prod(max(extent, 1) for extent in shape)  # as NumPy counts
+    if len(shape) > DIMENSIONS_MAX or min(shape, default=0) < 0 or most > sys.maxsize - HEADER.size:
+        return None
+    return dtype.itemsize * math.prod(shape)
+
+
 def header_of(array: np.ndarray[Any, Any]) -> bytes:
     """The header of a value that holds the array."""
     name = array.dtype.str
@@ -45,7 +59,7 @@ def header_of(array: np.ndarray[Any, Any]) -> bytes:
     if array.ndim > DIMENSIONS_MAX:
         raise _invalid(f"the array has {array.ndim} dimensions; at most {DIMENSIONS_MAX} can be stored: reshape it")
     shape = array.shape + (0,) * (DIMENSIONS_MAX - array.ndim)
-    return HEADER.pack(MAGIC, name.encode(), array.ndim, *shape)
+    return HEADER.pack(MAGIC, name.encode(), array.ndim, 0, *shape)
 
 
 def described(value: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -53,18 +67,16 @@ def described(value: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     np = numpy()
     if length < HEADER.size or bytes(value[: len(MAGIC)]) != MAGIC:
         raise _invalid("the value is no array: put_array stores arrays, get returns other values")
-    _, name, dimensions, *extents = HEADER.unpack(value[: HEADER.size])
-    text = name.rstrip(b"\0").decode("ascii", "replace")
+    _, name, dimensions, padding, *extents = HEADER.unpack(value[: HEADER.size])
+    name = name.rstrip(b"\0")
+    shape = tuple(extents[:dimensions])
     try:
-        dtype = np.dtype(text)
+        dtype = np.dtype(name.decode()) if NAME.fullmatch(name) else None
     except TypeError:
         dtype = None
-    if dtype is None or dtype.kind not in KINDS or dtype.fields is not None or dimensions > DIMENSIONS_MAX:
-        raise _invalid(f"the header of the array is damaged: dtype {text!r}, {dimensions} dimensions")
-    shape = tuple(extents[:dimensions])
-    size = dtype.itemsize
-    for extent in shape:
-        size *= extent
+    size = None if dtype is None else _size_of(shape, dtype)
+    if dtype is None or size is None or dimensions > DIMENSIONS_MAX or padding or any(extents[dimensions:]):
+        raise _invalid(f"the header of the array is damaged: dtype {name!r}, {dimensions} dimensions of {extents}")
     if size != length - HEADER.size:
         raise _invalid(f"the header says {dtype} of {shape}, but {length - HEADER.size} bytes follow it")
     return dtype, shape
@@ -86,17 +98,8 @@ def copied(value: bytes, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, An
     return out
 
 
-def in_buffer(buffer: Buffer, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """The array behind the header's room in the buffer. It is a view: the buffer cannot be released before it."""
-    buffer._has_header = True
-    count = int(numpy().prod(shape, dtype=object))
-    elements = numpy().frombuffer(buffer, "u1", offset=HEADER.size)[: count * dtype.itemsize]
-    array: np.ndarray[Any, Any] = elements.view(dtype).reshape(shape)
-    return array
-
-
 def room_of(array: np.ndarray[Any, Any]) -> memoryview | None:
-    """Header and elements of an array of in_buffer, as one span. None: another array."""
+    """Header and elements of an array of `allocated`, as one span. None: another array."""
     base: Any = array
     while base is not None and hasattr(base, "base"):
         base = base.base
@@ -120,8 +123,15 @@ def prepared(array: Any) -> tuple[memoryview | None, bytes]:
 
 
 def allocated(allocate: Callable[[int], Buffer], shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """An array in a Buffer of its own."""
+    """An array in a Buffer of its own, behind its header's room. It is a view: the Buffer cannot be released before it."""
     dtype = numpy().dtype(dtype)
     header_of(numpy().empty(0, dtype))  # raises for other dtypes
-    count = int(numpy().prod(shape, dtype=object))
-    return in_buffer(allocate(HEADER.size + max(count * dtype.itemsize, 1)), shape, dtype)
+    extents = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    size = _size_of(extents, dtype)
+    if size is None:
+        raise _invalid(f"no array has the shape {extents}: 0 to {DIMENSIONS_MAX} extents, none negative, fit into memory")
+    buffer = allocate(HEADER.size + max(size, 1))
+    buffer._has_header = True
+    elements = numpy().frombuffer(buffer, "u1", offset=HEADER.size)[:size]
+    array: np.ndarray[Any, Any] = elements.view(dtype).reshape(extents)
+    return array

@@ -1,5 +1,6 @@
 """Arrays and tensors as values."""
 
+import asyncio
 import os
 import struct
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import osprey
+import osprey.aio
 
 SHAPES = [(), (0,), (7,), (3, 0, 2), (100, 200), (2, 1, 3, 1, 2, 1, 2, 1, 2, 1, 2, 1)]
 
@@ -118,3 +120,40 @@ def test_damaged_headers_are_refused(client):
         client.put("a", wrong)
         with pytest.raises(osprey.InvalidArgument):
             client.get_array("a")
+
+
+@pytest.mark.parametrize("dtype", [b"", b"<f4,", b"f4,f4", b"(2**70)f4", b"<f4\n", b"\xff\xfe", b"<M8[9999999999s]", b"M8[", b"<M8[1s/0]", b"4294967297f4", b"9" * 16, b"<f4\0x"])
+def test_damaged_dtypes_are_refused(client, dtype):
+    client.put("a", struct.pack("<8s16sI4x12Q", b"OSPARR1\n", dtype, 1, *[0] * 12))
+    with pytest.raises(osprey.InvalidArgument, match="header"):
+        client.get_array("a")
+
+
+@pytest.mark.parametrize("extents", [(0, 2**63), (2**64 - 1, 0), (2**40, 2**40, 0), (2**61, 0)])
+def test_impossible_shapes_are_refused(client, extents):
+    padding = [0] * (12 - len(extents))
+    client.put("a", struct.pack("<8s16sI4x12Q", b"OSPARR1\n", b"<f8", len(extents), *extents, *padding))
+    for out in (None, client.allocate_array((0,), "f8")):
+        with pytest.raises(osprey.InvalidArgument, match="header"):
+            client.get_array("a", out=out)
+
+
+def test_what_lies_behind_the_shape_is_zero(client):
+    for padding, extents in ((1, [0] * 12), (0, [0, 5] + [0] * 10)):
+        client.put("a", struct.pack("<8s16sII12Q", b"OSPARR1\n", b"<f8", 1, padding, *extents))
+        with pytest.raises(osprey.InvalidArgument, match="header"):
+            client.get_array("a")
+
+
+@pytest.mark.parametrize("shape", [-1, (-1, 5), (-2, -3), 2**70, (2**40, 2**40), (2**70, 0), (1,) * 13])
+def test_shapes_that_no_array_has_are_refused(client, shape):
+    async def allocate():
+        async with osprey.aio.Client(os.environ["OSPREY_URI"], connect_timeout=60) as asynchronous:
+            await asynchronous.allocate_array(shape)
+
+    for call in (lambda: client.allocate_array(shape), lambda: asyncio.run(allocate())):
+        with pytest.raises(osprey.InvalidArgument, match="shape"):
+            call()
+    for wrong in (1.5, (1.5, 2), "3", None):
+        with pytest.raises(TypeError):
+            client.allocate_array(wrong)
