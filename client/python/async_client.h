@@ -21,6 +21,7 @@
 #include "client/python/arguments.h"
 #include "client/python/buffers.h"
 #include "client/python/fork_mark.h"
+#include "client/python/instances.h"
 
 namespace osprey::python {
 
@@ -105,5 +106,9 @@ class AsyncClient {
 void DefineAsyncClient(pybind11::module_& module);
 
 }  // namespace osprey::python
+
+template <>
+class pybind11::detail::type_caster<osprey::python::AsyncClient>
+    : public osprey::python::InitializedCaster<osprey::python::AsyncClient> {};
 
 #endif  // OSPREY_CLIENT_PYTHON_ASYNC_CLIENT_H_

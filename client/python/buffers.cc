@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/python/errors.h"
+#include "client/python/instances.h"
 
 namespace osprey::python {
 
@@ -142,9 +143,10 @@ Span SpanOf(const BufferMap& map, py::handle object, bool writable) {
 }
 
 void DefineBuffer(py::module_& module) {
-  py::class_<Span, std::shared_ptr<Span>>(module, "Span");
+  py::class_<Span, std::shared_ptr<Span>>(module, "Span", py::custom_type_setup(ForbidInstances));
   py::class_<PythonBuffer, std::shared_ptr<PythonBuffer>>(
       module, "Buffer", py::custom_type_setup([](PyHeapTypeObject* type) {
+        ForbidInstances(type);
         type->ht_type.tp_as_buffer = &type->as_buffer;
         type->as_buffer.bf_getbuffer = &PythonBuffer::Export;
         type->as_buffer.bf_releasebuffer = &PythonBuffer::EndExport;

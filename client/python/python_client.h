@@ -16,6 +16,7 @@
 
 #include "client/python/arguments.h"
 #include "client/python/buffers.h"
+#include "client/python/instances.h"
 #include "client/python/lanes.h"
 
 namespace osprey::python {
@@ -76,5 +77,9 @@ class PythonClient {
 };
 
 }  // namespace osprey::python
+
+template <>
+class pybind11::detail::type_caster<osprey::python::PythonClient>
+    : public osprey::python::InitializedCaster<osprey::python::PythonClient> {};
 
 #endif  // OSPREY_CLIENT_PYTHON_PYTHON_CLIENT_H_

@@ -8,6 +8,7 @@
 
 #include "client/python/arguments.h"
 #include "client/python/errors.h"
+#include "client/python/instances.h"
 
 namespace osprey::python {
 
@@ -151,14 +152,14 @@ py::tuple PageOf(const ScanPage& page) {
 void DefineResults(py::module_& module) {
   DefineType(module, "Value", value_spec, value_type);
   DefineType(module, "ValueInfo", info_spec, info_type);
-  py::class_<Number>(module, "Number")
+  py::class_<Number>(module, "Number", py::custom_type_setup(ForbidInstances))
       .def_readonly("value", &Number::value)
       .def_readonly("version", &Number::version)
       .def("__int__", [](const Number& self) { return self.value; })
       .def("__repr__", [](const Number& self) {
         return py::str("Number(value={}, version={})").format(self.value, self.version);
       });
-  py::class_<ItemResult>(module, "Item")
+  py::class_<ItemResult>(module, "Item", py::custom_type_setup(ForbidInstances))
       .def_property_readonly("key", [](const ItemResult& self) { return self.key; })
       .def_property_readonly("value", [](const ItemResult& self) { return self.value; })
       .def_readonly("value_length", &ItemResult::value_length)

@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import subprocess
 import sys
 import time
 
@@ -174,6 +175,46 @@ def test_addresses_that_are_none():
     with pytest.raises(osprey.Unavailable) as caught:
         osprey.Client("shm:///osprey-no-such-server", connect_timeout=0.1)
     assert caught.value.reason == "no_listener"
+
+
+INSTANCES_WITHOUT_INIT = """if True:
+    import copy, os, osprey
+    from osprey import _core
+
+    class Derived(osprey.Buffer):
+        pass
+
+    def attempts(client):
+        number = client.incr("n")
+        (item,) = client.scan("n")
+        for made in (osprey.Buffer, osprey.Number, osprey.Item, Derived, _core.Span):
+            yield lambda: made.__new__(made)
+            yield lambda: made.__mro__[-2].__new__(made)
+            yield made
+        yield lambda: copy.copy(number)
+        yield lambda: copy.copy(item)
+        bare = osprey.Client.__new__(osprey.Client)
+        for use in (bare.close, lambda: bare.put("k", b""), lambda: bare.get("k"), lambda: bare.connections, lambda: bare.allocate(5)):
+            yield use
+        bare = _core.AsyncClient.__new__(_core.AsyncClient)
+        for use in (bare.poll, bare.close, lambda: bare.in_flight, lambda: bare.span("k", bytearray(5), True)):
+            yield use
+        for other in (None, number):
+            yield lambda: osprey.Client.close(other)
+            yield lambda: osprey.Client.get(other, "k")
+
+    with osprey.Client(os.environ["OSPREY_URI"], connect_timeout=60, deadline=60) as client:
+        for attempt in attempts(client):
+            try:
+                print(attempt())
+            except TypeError:
+                pass
+"""
+
+
+def test_instances_without_init_are_refused(client):
+    ended = subprocess.run([sys.executable, "-c", INSTANCES_WITHOUT_INIT], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
 
 
 def test_every_method_has_a_docstring():
