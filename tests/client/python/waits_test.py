@@ -235,6 +235,34 @@ def test_other_threads_run_during_a_wait(waiting_client):
     assert steps > 5  # with the GIL held it would be 1
 
 
+def test_other_threads_run_while_a_connection_ends():
+    ticks, ended = [0], threading.Event()
+
+    def tick():
+        while not ended.is_set():
+            ticks[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=tick)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # a thread runs until it gives the GIL away
+    try:
+        thread.start()
+        for _ in range(20):
+            client = osprey.Client(URI, connect_timeout=60, deadline=60)
+            client.put("k", bytes(8 << 20))  # so that the end takes a while
+            before = ticks[0]
+            client.close()
+            during = ticks[0] - before
+            if during > 0:
+                break
+        assert during > 0
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval)
+        thread.join()
+
+
 @pytest.mark.parametrize("name", ["put", "put_many", "get", "get_many"])
 def test_ctrl_c_ends_a_wait(waiting_client, interrupted, name):
     arguments = {"put": ("k", b""), "put_many": ([("a", b""), ("b", b"")],), "get": ("k",), "get_many": (["a", "b"],)}[name]
