@@ -27,8 +27,12 @@ std::string NameOf(Reason reason) {
 
 py::object Make(const std::string& reason, absl::string_view message, bool maybe_applied,
                 uint64_t bytes_needed) {
+  // (It may have a path, or a server's text.)
+  const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+      message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+  if (!text) throw py::error_already_set();
   return py::module_::import("osprey._errors")
-      .attr("make")(reason, std::string(message), maybe_applied, bytes_needed);
+      .attr("make")(reason, text, maybe_applied, bytes_needed);
 }
 
 }  // namespace

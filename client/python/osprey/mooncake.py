@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ def _are_as_many(keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequenc
 
 
 def _memory(address: int, size: int) -> Any:
-    if address <= 0 or size <= 0:
+    if not 0 < address < address + size <= sys.maxsize:
         error = InvalidArgument(f"{size} bytes at address {address} are no memory")
         error.reason = "bad_buffer"
         raise error

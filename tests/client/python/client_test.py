@@ -217,6 +217,13 @@ def test_instances_without_init_are_refused(client):
     assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
 
 
+def test_messages_with_bytes_that_are_no_text(client):
+    with pytest.raises(osprey.Error, match="no-such"):
+        osprey.Client(b"shm:///no-such-\xff", connect_timeout=0.1)
+    with pytest.raises(osprey.InvalidArgument, match="no-such"):
+        osprey.Client(os.environ["OSPREY_URI"], auth_key_file=b"/no-such-\xff")
+
+
 def test_every_method_has_a_docstring():
     for name in dir(osprey.Client):
         method = getattr(osprey.Client, name)

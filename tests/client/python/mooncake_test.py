@@ -100,7 +100,7 @@ def test_errors_are_numbers(store, caplog):
     assert store.remove("") == -400
     assert store.get_size("") == -400
     assert store.get_buffer("") is None
-    for wrong in ((0, 5), (-1, 5), (5, 0)):
+    for wrong in ((0, 5), (-1, 5), (5, 0), (2**70, 5), (5, 2**70), (2**63 - 1, 5)):
         assert store.register_buffer(*wrong) == -600
         assert store.get_into("k", *wrong) == -600
     memory = bytearray(10)
