@@ -202,8 +202,8 @@ absl::StatusOr<Transaction> CancelMove(const ClusterKeys& keys, const ClusterSta
     return absl::FailedPreconditionError(absl::StrCat(
         "shard ", shard, ": the new copy has joined, so the move from ", move.from, " to ", move.to,
         " cannot be cancelled any more; wait for its end (kvcli cluster await-moves), then move "
-        "the "
-        "copy back: kvcli cluster move ETCD_URI ",
+        "the copy back: "
+        "kvcli cluster move ETCD_URI ",
         shard, " ", move.to, " ", move.from));
   }
   return SwapTransaction(keys, {*swap});
