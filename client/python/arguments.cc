@@ -78,6 +78,12 @@ void Bytes::Release::operator()(Py_buffer* buffer) const {
   delete buffer;
 }
 
+Secret::Secret(py::handle key) {
+  if (!PyBytes_Check(key.ptr()))
+    RaiseType(absl::StrCat("auth_key must be bytes, not ", TypeOf(key)));
+  bytes = key.cast<std::string>();
+}
+
 Keys::Keys(py::handle keys) {
   if (py::isinstance<py::str>(keys) || PyObject_CheckBuffer(keys.ptr()))
     RaiseType("keys must be an iterable of keys, not one key: write [key]");

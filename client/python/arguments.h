@@ -45,6 +45,12 @@ class Bytes {
   absl::string_view view_;
 };
 
+// Options::auth_key. A message of pybind11 has the repr of all arguments, and this one's shows nothing.
+struct Secret {
+  explicit Secret(pybind11::handle bytes);
+  std::string bytes;
+};
+
 // Many keys from an iterable. A str or bytes is iterable too, but never meant.
 struct Keys {
   explicit Keys(pybind11::handle keys);

@@ -17,12 +17,12 @@ namespace {
 
 std::unique_ptr<AsyncClient> MakeAsyncClient(const std::string& uri, py::handle connect_timeout,
                                              py::handle deadline, const std::string& auth_key_file,
-                                             const py::bytes& auth_key) {
+                                             const Secret& auth_key) {
   Options options;
   if (!connect_timeout.is_none()) options.connect_timeout = DeadlineOf(connect_timeout);
   if (!deadline.is_none()) options.deadline = DeadlineOf(deadline);
   options.auth_key_file = auth_key_file;
-  options.auth_key = auth_key;
+  options.auth_key = auth_key.bytes;
   return std::make_unique<AsyncClient>(uri, options);
 }
 
@@ -35,7 +35,7 @@ void DefineAsyncClient(py::module_& module) {
   py::class_<AsyncClient>(module, "AsyncClient")
       .def(py::init(&MakeAsyncClient), arg("uri"), py::kw_only(),
            arg("connect_timeout") = py::none(), arg("deadline") = py::none(),
-           arg("auth_key_file") = "", arg("auth_key") = py::bytes(""))
+           arg("auth_key_file") = "", arg("auth_key"))
       .def("fileno", &Self::Fileno)
       .def("poll", &Self::Poll)
       .def("arm", &Self::Arm)

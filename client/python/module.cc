@@ -23,22 +23,22 @@ using py::arg;
 
 std::unique_ptr<PythonClient> MakeClient(const std::string& uri, py::handle connect_timeout,
                                          py::handle deadline, int connections_max,
-                                         const std::string& auth_key_file,
-                                         const py::bytes& auth_key) {
+                                         const std::string& auth_key_file, const Secret& auth_key) {
   Options options;
   if (!connect_timeout.is_none()) options.connect_timeout = DeadlineOf(connect_timeout);
   if (!deadline.is_none()) options.deadline = DeadlineOf(deadline);
   options.auth_key_file = auth_key_file;
-  options.auth_key = auth_key;
+  options.auth_key = auth_key.bytes;
   return std::make_unique<PythonClient>(uri, options, connections_max);
 }
 
 void DefineClient(py::module_& module) {
+  py::class_<Secret>(module, "Secret").def(py::init<py::handle>());
   py::class_<PythonClient> type(module, "Client");
   DefineFastMethods(type);
   type.def(py::init(&MakeClient), arg("uri"), py::kw_only(), arg("connect_timeout") = py::none(),
            arg("deadline") = py::none(), arg("connections_max") = 64, arg("auth_key_file") = "",
-           arg("auth_key") = py::bytes(""))
+           arg("auth_key"))
       .def(
           "put",
           [](PythonClient& self, py::handle key, py::handle value, bool if_absent,

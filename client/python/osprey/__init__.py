@@ -89,6 +89,25 @@ class Client(_core.Client):
     The ttl is a lower bound of the seconds to live; None: no end.
     """
 
+    def __init__(
+        self,
+        uri: str,
+        *,
+        connect_timeout: float | None = None,
+        deadline: float | None = None,
+        connections_max: int = 64,
+        auth_key_file: str = "",
+        auth_key: bytes = b"",
+    ) -> None:
+        super().__init__(
+            uri,
+            connect_timeout=connect_timeout,
+            deadline=deadline,
+            connections_max=connections_max,
+            auth_key_file=auth_key_file,
+            auth_key=_core.Secret(auth_key),
+        )
+
     def __enter__(self) -> Client:
         return self
 

@@ -65,6 +65,9 @@ class Item:
     @property
     def ttl(self) -> float | None: ...
 
+class Secret:
+    def __init__(self, key: bytes) -> None: ...
+
 class Client:
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Client:
         deadline: _Seconds = None,
         connections_max: int = 64,
         auth_key_file: str = "",
-        auth_key: bytes = b"",
+        auth_key: Secret,
     ) -> None: ...
     @overload
     def get(self, key: _Key, default: None = None, *, deadline: _Seconds = None) -> Value | None: ...
@@ -162,7 +165,7 @@ class AsyncClient:
         connect_timeout: _Seconds = None,
         deadline: _Seconds = None,
         auth_key_file: str = "",
-        auth_key: bytes = b"",
+        auth_key: Secret,
     ) -> None: ...
     def fileno(self) -> int: ...
     def poll(self) -> list[tuple[Future[Any], Any, bool]]: ...

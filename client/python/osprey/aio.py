@@ -69,7 +69,7 @@ class Client:
             connect_timeout=connect_timeout,
             deadline=deadline,
             auth_key_file=auth_key_file,
-            auth_key=auth_key,
+            auth_key=_core.Secret(auth_key),
         )
         self._deadline = DEADLINE if deadline is None else deadline
         self._core: _core.AsyncClient | None = None

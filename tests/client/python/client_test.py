@@ -1,5 +1,6 @@
 """The operations of osprey.Client, and what wrong arguments raise."""
 
+import asyncio
 import gc
 import math
 import os
@@ -10,6 +11,7 @@ import time
 import pytest
 
 import osprey
+import osprey.aio
 from osprey import _core, _errors
 
 # A leak in each is more than what caches of the interpreter keep.
@@ -215,6 +217,15 @@ INSTANCES_WITHOUT_INIT = """if True:
 def test_instances_without_init_are_refused(client):
     ended = subprocess.run([sys.executable, "-c", INSTANCES_WITHOUT_INIT], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("wrong", [{"uri": 5}, {"auth_key": "the secret"}, {"connections_max": "5"}, {"timeout": 5}, {"auth_key_file": 5}])
+@pytest.mark.parametrize("connect", [lambda arguments: osprey.Client(**arguments), lambda arguments: asyncio.run(osprey.aio.Client(**arguments).connect())])
+def test_no_message_has_the_key_of_authentication(connect, wrong):
+    arguments = {"uri": os.environ["OSPREY_URI"], "auth_key": b"the secret" * 4, **wrong}
+    with pytest.raises(TypeError) as caught:
+        connect(arguments)
+    assert "secret" not in str(caught.value)
 
 
 def test_messages_with_bytes_that_are_no_text(client):

@@ -1,5 +1,6 @@
 """Threads, forks, and Ctrl-C in waits."""
 
+import asyncio
 import contextlib
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ import pytest
 from conftest import waiting
 
 import osprey
+import osprey.aio
 
 URI = os.environ["OSPREY_URI"]
 SERVER = int(os.environ["OSPREY_SERVER_PID"])
@@ -32,9 +34,9 @@ def waiting_client():
             os.kill(SERVER, signal.SIGCONT)
 
 
-def start(address):
+def start(address, *flags):
     """A server, and the address at which it listens."""
-    server = subprocess.Popen([f"/proc/{SERVER}/exe", f"--listen={address}", "--memory=64MiB"], stdout=subprocess.PIPE)
+    server = subprocess.Popen([f"/proc/{SERVER}/exe", f"--listen={address}", "--memory=64MiB", *flags], stdout=subprocess.PIPE)
     ready, listens_at = server.stdout.readline().decode().split()
     assert ready == "ready"
     return server, listens_at
@@ -54,15 +56,32 @@ def end(client, server):
 
 
 @contextlib.contextmanager
-def own_server():
+def own_server(*flags):
     """A server that ends with the block, or before."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         is_rdma = URI.startswith("rdma://")
-        server, address = start(f"rdma://{os.environ['LAB_IP']}:0" if is_rdma else f"shm://{directory}/socket")
+        server, address = start(f"rdma://{os.environ['LAB_IP']}:0" if is_rdma else f"shm://{directory}/socket", *flags)
         try:
             yield server, address
         finally:
             stop(server)
+
+
+def test_a_server_with_a_key(tmp_path):
+    async def put(address, options):
+        async with osprey.aio.Client(address, connect_timeout=60, deadline=60, **options) as client:
+            return await client.put("k", b"")
+
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef" * 2)
+    key.chmod(0o600)
+    with own_server(f"--auth-key-file={key}") as (_, address):
+        for options in ({"auth_key": key.read_bytes()}, {"auth_key_file": str(key)}):
+            with osprey.Client(address, connect_timeout=60, deadline=60, **options) as client:
+                assert client.put("k", b"") < asyncio.run(put(address, options))
+        for options in ({}, {"auth_key": b"another key of some 32 bytes or more"}):
+            with pytest.raises(osprey.AuthenticationFailed):
+                osprey.Client(address, connect_timeout=60, **options)
 
 
 def test_threads_count_together():
