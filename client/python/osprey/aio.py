@@ -73,6 +73,7 @@ class Client:
         )
         self._deadline = DEADLINE if deadline is None else deadline
         self._core: _core.AsyncClient | None = None
+        self._is_connecting = False
         self._fileno = -1
         self._later: dict[Hashable, deque[_Later]] = {}  # by _queue_of; none is empty
         self._late_at = math.inf  # no end of what is there is earlier
@@ -83,10 +84,14 @@ class Client:
 
     async def connect(self) -> Client:
         """Connects. Errors: Unavailable, AuthenticationFailed, InvalidArgument for addresses and options."""
-        if self._core is not None:
+        if self._core is not None or self._is_connecting:
             raise RuntimeError("this Client is connected already")
         self._loop = asyncio.get_running_loop()
-        self._core = await self._loop.run_in_executor(None, self._connect)
+        self._is_connecting = True
+        try:
+            self._core = await self._loop.run_in_executor(None, self._connect)
+        finally:
+            self._is_connecting = False
         self._fileno = self._core.fileno()
         self._loop.add_reader(self._fileno, self._poll)
         return self

@@ -329,6 +329,17 @@ def test_a_client_may_connect_again():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_two_connects_at_once_make_one_connection():
+    async def main():
+        client = osprey.aio.Client(URI, connect_timeout=60, deadline=60)
+        both = await asyncio.gather(client.connect(), client.connect(), return_exceptions=True)
+        assert both[0] is client and isinstance(both[1], RuntimeError)
+        await client.get("k")
+        await client.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_close_that_is_cancelled_ends_what_waits():
     async def main():
         client = await osprey.aio.Client(URI, connect_timeout=60, deadline=60).connect()
