@@ -12,12 +12,14 @@
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/volume.h"
 
 namespace osprey {
 namespace {
 
 constexpr int kKeys = 64;
-constexpr int kRounds = 10000;  // of changes of all keys: a log that takes a while to read
+constexpr int kRounds =
+    10000 / kVolumeParts;  // of changes of all keys: a log that takes a while to read
 
 std::string ValueOf(int key) { return absl::StrCat(kRounds, " of ", key); }
 

@@ -15,6 +15,7 @@
 #include "index/writer/table.h"
 #include "tests/index/expiry_fixture.h"
 #include "tests/index/index_test_util.h"
+#include "tests/support/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -134,9 +135,9 @@ TEST(ChangesTest, ReportedChangesMakeTheTableAgain) {
     TwoLives lives(1 << 20, evict);
     std::mt19937_64 random(7);
     constexpr uint64_t kKeys = 8000;
-    for (int i = 0; i < 60000; ++i) {
+    for (int i = 0; i < 60000 / kVolumeParts; ++i) {
       WriteSomething(lives, random, kKeys);
-      lives.now_ns += random() % 20000;
+      lives.now_ns += random() % (20000 * kVolumeParts);
     }
     EXPECT_EQ(lives.table->stats().evictions > 100, evict);
     EXPECT_GT(lives.table->stats().expiries, 100u);

@@ -17,7 +17,7 @@
 namespace osprey::index {
 namespace {
 
-constexpr uint64_t kShrinkRegionBytes = 16 << 20;
+constexpr uint64_t kShrinkRegionBytes = (16 << 20) / kVolumeParts;
 
 struct ShrinkFixture {
   explicit ShrinkFixture(uint64_t region_bytes = kShrinkRegionBytes, TableOptions options = {})
@@ -143,12 +143,12 @@ TEST(ShrinkTest, FlushedCacheHoldsWhatAFreshOneHolds) {
     }
   };
   ShrinkFixture fresh(kShrinkRegionBytes, options);
-  put(fresh, 20'000, 1024);
+  put(fresh, 20'000 / kVolumeParts, 1024);
   ShrinkFixture f(kShrinkRegionBytes, options);
-  put(f, 500'000, 10);
+  put(f, 500'000 / kVolumeParts, 10);
   EXPECT_GT(f.table->stats().index_bytes, kShrinkRegionBytes * 8 / 10);
   f.FlushAll();
-  put(f, 20'000, 1024);
+  put(f, 20'000 / kVolumeParts, 1024);
   EXPECT_GE(f.table->stats().keys, fresh.table->stats().keys * 97 / 100);
 }
 
@@ -241,7 +241,8 @@ TEST(ShrinkTest, FlushWhoseCursorHasNoDepthWouldMissKeys) {
 // where the others are.
 TEST(ShrinkTest, SegmentsMoveOutOfTheWayOfALongValue) {
   constexpr uint64_t kLong = 2 << 20;
-  ShrinkFixture f;
+  constexpr uint64_t kWide = 16 << 20;
+  ShrinkFixture f(kWide);
   f.Fill(10);
   const auto stays = [&](uint64_t i) { return (HashKey(f.Key(i), kTestSeed).bits & 1) == 0; };
   const uint64_t filled = f.next;
@@ -249,7 +250,7 @@ TEST(ShrinkTest, SegmentsMoveOutOfTheWayOfALongValue) {
     if (!stays(i)) f.Delete(i);
   }
   f.StepAll();
-  EXPECT_LT(f.table->stats().index_bytes, kShrinkRegionBytes * 6 / 10);
+  EXPECT_LT(f.table->stats().index_bytes, kWide * 6 / 10);
   DirectoryCache map = f.Map();
   ASSERT_FALSE(f.Put(filled, kLong).ok());
   bool stored = false;

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/allocation_count.h"
+#include "tests/support/volume.h"
 #include "tools/bulk/file.h"
 #include "tools/bulk/format.h"
 
@@ -137,7 +138,8 @@ TEST(BulkFormatTest, WhatIsWrittenIsReadAgainHoweverTheBytesCome) {
     if (random() % 3 == 0) record.ttl = absl::Milliseconds(1 + random() % 1'000'000'000);
     records.push_back(record);
   }
-  records.push_back({"long", std::string(1 << 20, '\xfe'), absl::InfiniteDuration()});
+  records.push_back(
+      {"long", std::string((1 << 20) / kVolumeParts, '\xfe'), absl::InfiniteDuration()});
   for (const BulkFormat format : kAll) {
     const std::string text = Written(format, records);
     for (const size_t piece : {size_t{1}, size_t{7}, size_t{4096}, SIZE_MAX}) {

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/volume.h"
 #include "tools/loadgen/environment.h"
 #include "tools/loadgen/reports/hdr_text.h"
 #include "tools/loadgen/reports/json.h"
@@ -261,7 +262,7 @@ TEST(JsonTest, WhatIsNotKvbenchsIsRefused) {
 TEST(JsonTest, DamagedFilesAreRefusedOrReadAndNothingWorse) {
   const std::string json = ToJson(Result());
   Random random(2);
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 3000 / kVolumeParts; ++i) {
     std::string damaged = json;
     for (uint64_t n = 1 + random.Below(3); n > 0; --n) {
       static constexpr absl::string_view kBytes = "0123456789-\"[]{},:.eE x";
