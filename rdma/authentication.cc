@@ -24,8 +24,9 @@ static_assert(sizeof(Proof) == crypto_auth_hmacsha256_BYTES);
 using Label = std::array<char, 32>;
 constexpr Label kClientLabel = {"osprey 3: proof of the client"};
 constexpr Label kServerLabel = {"osprey 3: proof of the server"};
+constexpr Label kServersLabel = {"osprey 3: servers of a cluster"};
 
-// Computes a MAC, beginning with the part that both kinds share.
+// Computes a MAC, beginning with the part that all kinds share.
 class Hash {
  public:
   Hash(const AuthKey& key, const Label& label, const Nonces& nonces) {
@@ -159,6 +160,14 @@ Proof ServerProof(const AuthKey& key, const Nonces& nonces, uint64_t session,
   Hash hash(key, kServerLabel, nonces);
   hash.Add(&session, sizeof(session));
   hash.Add(welcome_body.data(), welcome_body.size());
+  return hash.Finish();
+}
+
+Proof ServersProof(const AuthKey& key, const Nonces& nonces, uint64_t cluster,
+                   absl::string_view servers) {
+  Hash hash(key, kServersLabel, nonces);
+  hash.Add(&cluster, sizeof(cluster));
+  hash.Add(servers.data(), servers.size());
   return hash.Finish();
 }
 

@@ -7,13 +7,16 @@
 //   Response {client_nonce, mac}        -->  mac   == ClientProof(key, nonces, Hello's body)?
 //   proof == ServerProof(…)?            <--  Welcome {…, proof}
 //
-// Both proofs are HMAC-SHA256 (RFC 2104, by libsodium) under the key over
+// A server that tells only of others proves that by ServersProof, instead of a Welcome (rdma/wire/wire.h).
+//
+// The proofs are HMAC-SHA256 (RFC 2104, by libsodium) under the key over
 //
 //   byte  0          32             64             96
 //         +----------+--------------+--------------+---------------------------------------+
 //         | label    | server_nonce | client_nonce | ClientProof: Hello's body             |
 //         | 0-padded |              |              | ServerProof: session u64, Welcome's   |
 //         |          |              |              |   body, its proof zero                |
+//         |          |              |              | ServersProof: cluster u64, addresses  |
 //         +----------+--------------+--------------+---------------------------------------+
 //
 // The labels differ, so that no proof can be sent back as the other one. Each side chooses its own
@@ -86,6 +89,10 @@ Proof ClientProof(const AuthKey& key, const Nonces& nonces, absl::Span<const std
 // `welcome_body` is in wire form, with a proof of zeros. `session` is the header's.
 Proof ServerProof(const AuthKey& key, const Nonces& nonces, uint64_t session,
                   absl::Span<const std::byte> welcome_body);
+
+// `cluster` is the header's session, `servers` the addresses as they travel.
+Proof ServersProof(const AuthKey& key, const Nonces& nonces, uint64_t cluster,
+                   absl::string_view servers);
 
 // Its duration is independent of the bytes, so that time does not reveal how many were right.
 bool SameProof(const Proof& a, const Proof& b);

@@ -13,6 +13,7 @@
 #include "rdma/background_thread.h"
 #include "server/cluster/links/peer_links.h"
 #include "server/config/host_limits.h"
+#include "server/directory.h"
 #include "server/log.h"
 #include "server/program/size_flag.h"
 #include "server/run.h"
@@ -190,7 +191,11 @@ struct SlotRunner {
       status = offered.status();
       if (!status.ok() || !offered->has_value()) break;
       slot.shard = (*offered)->shard;
+      // The addresses of shard 0 are the engines' meanwhile.
+      const bool is_first = slot.shard == 0;
+      if (is_first) server.directory->Yield();
       status = Serve(config, (*offered)->sessions, server, slot);
+      if (is_first) server.directory->Resume();
       if (!status.ok()) break;
     }
     // Then the other shards are handed over.
@@ -255,6 +260,9 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
       ClusterNode::Start(std::move(options), std::move(parts));
   if (!node.ok()) return node.status();
   server.node = *std::move(node);
+  absl::StatusOr<std::unique_ptr<Directory>> directory = Directory::Start(config, server);
+  if (!directory.ok()) return directory.status();
+  server.directory = *std::move(directory);
   return absl::OkStatus();
 }
 

@@ -60,7 +60,8 @@ struct SlotWrites {
 absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(Config& config,
                                                           const std::atomic<bool>& stop);
 
-// REQUIRES: server.cluster and the slots are there. Errors: those of ClusterNode::Start.
+// Starts the directory, too. REQUIRES: server.cluster and the slots are there. Errors: those of ClusterNode::Start and
+// of Directory::Start.
 absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Server& server);
 
 // Serves each shard whenever this server is its primary, until `bell` rings. It rings the bell if the server

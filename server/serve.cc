@@ -178,6 +178,7 @@ ServeResult ServeInCluster(const Config& config, Server& server) {
   absl::Status status = RunAsMember(config, *stop_bell, server);
   LogEnding(status);
   server.metrics.reset();
+  server.directory.reset();
   server.node.reset();
   if (!status.ok()) return Failed(status);
   Log("ended");

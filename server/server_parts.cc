@@ -44,6 +44,7 @@ Slot::~Slot() {
 // The node uses tables, the log of a data directory those that give it their changes.
 Server::~Server() {
   metrics.reset();
+  directory.reset();
   for (const auto& slot : slots) {
     slot->engines.clear();
     if (slot->snapshots != nullptr) slot->snapshots->Close();

@@ -23,6 +23,7 @@
 #include "server/cluster/node/cluster_node.h"
 #include "server/cluster_service.h"
 #include "server/config/config.h"
+#include "server/directory.h"
 #include "server/durability/durability.h"
 #include "server/engine/engine.h"
 #include "server/engine/pollers.h"
@@ -83,9 +84,10 @@ struct Server {
   ClientGets client_gets;
   std::unique_ptr<Durability> durability;  // only with --data-dir
   std::vector<std::unique_ptr<Slot>> slots;
-  std::unique_ptr<ClusterNode> node;    // only with --cluster; outlives the engines
-  std::unique_ptr<Monitor> monitor;     // only with …
-  std::unique_ptr<HttpServer> metrics;  // … this, which uses all above
+  std::unique_ptr<ClusterNode> node;     // only with --cluster; outlives the engines
+  std::unique_ptr<Directory> directory;  // likewise
+  std::unique_ptr<Monitor> monitor;      // only with …
+  std::unique_ptr<HttpServer> metrics;   // … this, which uses all above
 
   Server() = default;
   ~Server();

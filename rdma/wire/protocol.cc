@@ -96,6 +96,19 @@ absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
   return body;
 }
 
+absl::StatusOr<Elsewhere> ParseElsewhere(FrameBytes frame) {
+  if (frame.size() == sizeof(FrameHeader)) return Elsewhere();
+  if (absl::Status status = CheckFixed<Explain, ElsewhereBody>(frame); !status.ok()) return status;
+  const FrameBytes rest = AfterBody<ElsewhereBody>(frame);
+  const auto body = BodyOf<ElsewhereBody>(frame);
+  if (body.servers_length != rest.size()) {
+    return Bad("servers_length", body.servers_length,
+               absl::StrCat("the ", rest.size(), " bytes that follow"));
+  }
+  if (body.reserved != 0) return Bad("reserved", body.reserved, "0");
+  return Elsewhere{body, {reinterpret_cast<const char*>(rest.data()), rest.size()}};
+}
+
 absl::StatusOr<ChallengeBody> ParseChallenge(FrameBytes frame) {
   return WholeBody<ChallengeBody>(frame);
 }

@@ -124,6 +124,13 @@ absl::StatusOr<ResponseBody> ParseResponse(FrameBytes frame);
 absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame);
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
 
+// A DisconnectNotice that comes instead of a Welcome. Without a body it has no servers.
+struct Elsewhere {
+  ElsewhereBody body;
+  absl::string_view servers;  // within the frame
+};
+absl::StatusOr<Elsewhere> ParseElsewhere(FrameBytes frame);
+
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame);
 
 struct HintsMessage {

@@ -9,6 +9,8 @@
 //                                           <--  Challenge {nonce}          (a server with a key)
 //   Response {nonce, mac}                   -->                             (or it is Refused)
 //                                           <--  Welcome {region, incarnation, session, limits}
+//                                                (or DisconnectNotice {the cluster's servers}, of one
+//                                                that does not serve shard 0 now)
 //   Put / Delete / Increment / Append /
 //   Expire / Touch / Get / Flush / Ping /
 //   Stats, Servers, Hints, Reports          -->                             (the last two are not answered)
@@ -142,6 +144,17 @@ struct RefusedBody {
 };
 static_assert(sizeof(RefusedBody) == 8);
 static_assert(offsetof(RefusedBody, shard) == 4);
+
+// In a DisconnectNotice instead of Welcome: a server of a cluster that does not serve shard 0 now tells where its
+// servers are. The addresses follow, as the reply to Servers has them. The header's session is the cluster's data_id.
+// Clients that do not read it take the server as one that is about to end, and go on to the next address.
+struct ElsewhereBody {
+  uint32_t servers_length = 0;
+  uint32_t reserved = 0;
+  uint8_t proof[kMacBytes] = {};  // proof that the server has the key; zero without a key
+};
+static_assert(sizeof(ElsewhereBody) == 40);
+static_assert(offsetof(ElsewhereBody, proof) == 8);
 
 struct WelcomeBody {
   uint64_t incarnation = 0;      // identifies this run of the server; random

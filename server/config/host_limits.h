@@ -45,12 +45,16 @@ inline constexpr uint64_t kPollerDescriptors = 16;
 // word, and at least one in which its long values lie.
 inline constexpr uint64_t kMemoriesLeast = 2;
 inline constexpr uint64_t kConnectionDescriptors = 1 + kMemoriesLeast;
+// Of --cluster, too: clients that ask where its servers are (server/directory.h), and what its transports wait for.
+inline constexpr uint64_t kDirectoryConnections = 64;
+inline constexpr uint64_t kDirectoryDescriptors =
+    kDirectoryConnections * kConnectionDescriptors + 16;
 // What a process needs for all of its connections of clients at their least.
 inline uint64_t DescriptorsFor(const Config& config) {
   return config.connections_max * kConnectionDescriptors + kOtherDescriptors +
          (config.pollers - 1) * kPollerDescriptors +
          (config.metrics.has_value() ? kMetricsDescriptors : 0) +
-         (config.cluster.has_value() ? kClusterDescriptors : 0);
+         (config.cluster.has_value() ? kClusterDescriptors + kDirectoryDescriptors : 0);
 }
 
 // Memories that each client over shm may have exposed at a time. With so many, all connections

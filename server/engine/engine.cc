@@ -82,6 +82,8 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.shards = options.shards;
   shared_.shard = options.shard;
   shared_.cluster_servers = options.cluster_servers;
+  shared_.only_tells_servers = options.only_tells_servers;
+  assert(!options.only_tells_servers || (options.data_id != 0 && options.cluster_servers));
   assert(rdma::IsShardCount(options.shards) && options.shard < options.shards);
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
@@ -293,10 +295,19 @@ void Engine::Refuse(PortState& state, const Event& event) {
   state.port.transport.Reject(event.connection, RejectReason::kSourceHoldsDescriptors);
 }
 
+// Whether an engine that only tells servers tells them to this peer.
+bool Engine::IsTold(const Event& event, absl::Time now) {
+  if (event.affinity == 0) return true;
+  if (now < tells_returning_at_) return false;
+  tells_returning_at_ = now + kTellReturningEvery();
+  return true;
+}
+
 // Allocates nothing for a peer that is refused.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
-  const bool serving = !stopping && IsServing();
+  const bool serving =
+      !stopping && IsServing() && (!options_.only_tells_servers || IsTold(event, now));
   if (serving && Migrate(state, event)) return;
   ++requests_taken_;
   if (serving && !event.status.ok()) return Refuse(state, event);

@@ -92,6 +92,8 @@ inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
 // The same of an engine that may not answer: another server has the data. Those that take it over wait for this one,
 // and so do the other shards of this server.
 inline constexpr absl::Duration kDeposedStopMax() { return absl::Milliseconds(200); }
+// EngineOptions::only_tells_servers.
+inline constexpr absl::Duration kTellReturningEvery() { return absl::Milliseconds(100); }
 
 struct EngineOptions {
   uint64_t incarnation = 0;  // random, not 0; that of the tables
@@ -150,6 +152,10 @@ struct EngineOptions {
   std::function<ClusterStats()> cluster_stats;
   // In a cluster: the addresses of its servers for clients, those of shard 0, one a line. Likewise.
   std::function<std::string()> cluster_servers;
+  // It has no shard to serve. A client gets cluster_servers instead of a Welcome, once it has proved the key. Of clients
+  // that have been connected before, thousands may come at once when a server is lost. So it rejects these, but for one
+  // every kTellReturningEvery.
+  bool only_tells_servers = false;
 };
 
 // A transport with its registered memory, which must outlive the engine.
@@ -239,6 +245,7 @@ class Engine {
   void Refuse(PortState& state, const rdma::Event& event);
   bool IsServing() const { return options_.may_answer == nullptr || options_.may_answer(); }
   bool Migrate(PortState& state, const rdma::Event& event);
+  bool IsTold(const rdma::Event& event, absl::Time now);
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);
   void Enlist(Connection& connection);
@@ -283,6 +290,7 @@ class Engine {
   TimerQueue<Connection> timers_{kTimerStep()};
   absl::Time next_timer_;
   absl::Time timers_ran_at_ = absl::InfinitePast();
+  absl::Time tells_returning_at_ = absl::InfinitePast();  // not earlier
   absl::Time stopped_at_ = absl::InfiniteFuture();
   bool done_ = false;
   absl::Status failure_;

@@ -122,6 +122,11 @@ void Take(FrameBytes frame, bool in_batch) {
       if (auto reply = ParseReply(frame); reply.ok()) MustMake(frame, reply->body, {reply->data});
       return;
     case Opcode::kDisconnectNotice:
+      if (ParseEmpty(frame).ok())
+        OSPREY_MUST(frame.size() == sizeof(FrameHeader), "something after a header alone");
+      if (auto told = ParseElsewhere(frame); told.ok() && frame.size() > sizeof(FrameHeader))
+        MustMake(frame, told->body, {BytesOf(told->servers)});
+      return;
     case Opcode::kPing:
     case Opcode::kStats:
     case Opcode::kServers:

@@ -24,6 +24,9 @@ TEST(ProtocolHostileTest, AFrameOfAnotherLengthThanItsContentsIsRefused) {
       frame = WithLength(frame);
       // A Batch that ends where one of its frames ends is whole.
       if (message.name == "Batch" && frame == BatchFrame({GetFrame(AnyGet(), "key")})) continue;
+      // Without its body it is the one of a server that is about to end.
+      if (message.name == "DisconnectNotice with servers" && frame.size() == sizeof(FrameHeader))
+        continue;
       EXPECT_FALSE(ParseAny(frame).ok()) << message.name << " with " << delta << " bytes";
     }
   }
@@ -47,7 +50,8 @@ TEST(ProtocolHostileTest, EveryBitOfReservedBytesIsChecked) {
                              {10, 25, 25},
                              {10, 28, 31},
                              {11, 25, 25},
-                             {11, 28, 31}}) {
+                             {11, 28, 31},
+                             {messages.size() - 1, 28, 31}}) {
     for (size_t at = range.first; at <= range.last; ++at) {
       for (int bit = 0; bit < 8; ++bit) {
         const std::string frame =

@@ -33,6 +33,9 @@ TEST(ProtocolTest, ParsingReturnsWhatWasSent) {
   EXPECT_EQ(ParseWelcome(AsBytes(welcome))->region.length, 0x20000000);
   EXPECT_EQ(ParseWelcome(AsBytes(welcome))->eager_bytes_max, 8112);
 
+  EXPECT_EQ(ParseElsewhere(AsBytes(ElsewhereFrame("rdma://a\n")))->servers, "rdma://a\n");
+  EXPECT_EQ(ParseElsewhere(AsBytes(EmptyFrame(Opcode::kDisconnectNotice, 0)))->servers, "");
+
   const std::string put = PutFrame(EagerPut("key", "value"), "keyvalue");
   EXPECT_EQ(ParseRequest<PutBody>(AsBytes(put))->key, "key");
   EXPECT_EQ(Join({ParseRequest<PutBody>(AsBytes(put))->value}), "value");

@@ -81,6 +81,8 @@ void ServerHarness::BeginEngines() {
   engine_options.write_log = options.write_log;
   engine_options.group_clock = options.group_clock;
   engine_options.may_answer = options.may_answer;
+  engine_options.cluster_servers = options.servers_to_tell;
+  engine_options.only_tells_servers = options.servers_to_tell != nullptr;
   engine_options.session_begun = options.session_begun;
   engine_options.session_ended = options.session_ended;
   engine_options.admission = options.admission;
@@ -310,6 +312,10 @@ void RawClient::Take(Bytes frame) {
     }
     case rdma::Opcode::kDisconnectNotice:
       got_disconnect_notice_ = true;
+      if (welcomed()) return;
+      elsewhere_ = rdma::ParseElsewhere(frame).value().body;
+      servers_ = std::string(rdma::ParseElsewhere(frame).value().servers);
+      cluster_ = header->session;
       return;
     default:
       ADD_FAILURE() << "opcode " << int{header->opcode};

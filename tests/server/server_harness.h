@@ -68,6 +68,8 @@ struct HarnessOptions {
   std::vector<PartitionChanges*> changes;   // … with the changes of each partition
   std::function<void(uint64_t)> session_begun, session_ended;
   std::function<bool()> may_answer;  // as EngineOptions
+  // Likewise; not empty: it only tells them.
+  std::function<std::string()> servers_to_tell;
   fake::NetworkOptions network;
 };
 
@@ -197,6 +199,10 @@ class RawClient {
   bool disconnected() const { return disconnected_.has_value(); }
   const absl::Status& why_disconnected() const { return *disconnected_; }
   bool got_disconnect_notice() const { return got_disconnect_notice_; }
+  // What came in it, and with which session.
+  const rdma::ElsewhereBody& elsewhere() const { return elsewhere_; }
+  const std::string& servers() const { return servers_; }
+  uint64_t cluster() const { return cluster_; }
   // Frames with replies that came after it.
   uint64_t reply_frames_after_notice() const { return reply_frames_after_notice_; }
   bool welcomed() const { return welcome_.has_value(); }
@@ -237,6 +243,9 @@ class RawClient {
   std::optional<rdma::WelcomeBody> welcome_;
   std::optional<rdma::ChallengeBody> challenge_;
   std::optional<Reason> refused_;
+  rdma::ElsewhereBody elsewhere_;
+  std::string servers_;
+  uint64_t cluster_ = 0;
   uint32_t shard_ = 0, shards_ = 0;
   rdma::HelloBody hello_;
   rdma::Nonces nonces_;

@@ -244,6 +244,15 @@ std::string WelcomeFrame(const WelcomeBody& body) {
   return Join({Message<WelcomeBody>(Opcode::kWelcome, kSession, 0, body, 0).bytes()});
 }
 
+std::string ElsewhereFrame(absl::string_view servers) {
+  ElsewhereBody body;
+  body.servers_length = static_cast<uint32_t>(servers.size());
+  for (size_t i = 0; i < kMacBytes; ++i) body.proof[i] = static_cast<uint8_t>(0xC0 + i);
+  const Message<ElsewhereBody> message(Opcode::kDisconnectNotice, kSession, 0, body,
+                                       servers.size());
+  return Join({message.bytes(), AsBytes(servers)});
+}
+
 std::string PutFrame(const PutBody& body, absl::string_view payload) {
   return RequestFrame(Opcode::kPut, body, payload);
 }
@@ -367,7 +376,11 @@ absl::Status ParseFrame(FrameBytes frame) {
       if (reply.ok()) Touch(reply->data);
       return reply.status();
     }
-    case Opcode::kDisconnectNotice:
+    case Opcode::kDisconnectNotice: {
+      const absl::StatusOr<Elsewhere> elsewhere = ParseElsewhere(frame);
+      if (elsewhere.ok()) Touch(AsBytes(elsewhere->servers));
+      return elsewhere.status();
+    }
     case Opcode::kPing:
     case Opcode::kStats:
     case Opcode::kServers:
@@ -475,6 +488,11 @@ std::vector<Named> EveryMessage() {
        "0300 01 00 00000000 6b6579"
        "4f56 17 00 28000000 8877665544332211 0807060504030201"
        "d400000000000000 d500000000000000"},
+      {"DisconnectNotice with servers", ElsewhereFrame("rdma://"),
+       "4f56 05 00 47000000 8877665544332211 0000000000000000"
+       "07000000 00000000"
+       "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf"
+       "72646d613a2f2f"},
   };
 }
 

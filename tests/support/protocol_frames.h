@@ -54,6 +54,7 @@ std::string ChallengeFrame(const ChallengeBody& body = AnyChallenge());
 std::string ResponseFrame(const ResponseBody& body = AnyResponse());
 std::string RefusedFrame(const RefusedBody& body = AnyRefused());
 std::string WelcomeFrame(const WelcomeBody& body = AnyWelcome());
+std::string ElsewhereFrame(absl::string_view servers);
 std::string PutFrame(const PutBody& body, absl::string_view payload);
 std::string DeleteFrame(const DeleteBody& body, absl::string_view payload);
 std::string GetFrame(const GetBody& body, absl::string_view payload);

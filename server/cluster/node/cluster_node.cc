@@ -240,14 +240,16 @@ void ClusterNode::TakeIncarnation(absl::Time now) {
 
 void ClusterNode::TakeServers() {
   links_.SetServers(member_->servers());
-  std::string addresses;
+  // A client that begins goes to shard 0.
+  const std::string& primary = member_->shard(0).record().record.primary;
+  std::string first, others;
   for (const auto& [id, server] : member_->servers()) {
     if (!server.record.has_value()) continue;
     for (const std::string& address : server.record->clients)
-      absl::StrAppend(&addresses, address, "\n");
+      absl::StrAppend(id == primary ? &first : &others, address, "\n");
   }
   const std::lock_guard<std::mutex> lock(stats_mutex_);
-  client_addresses_ = std::move(addresses);
+  client_addresses_ = first + others;
 }
 
 void ClusterNode::Fail(const absl::Status& why) {

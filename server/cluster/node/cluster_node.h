@@ -98,7 +98,7 @@ class ClusterNode final : private DrivenSteps::Work {
   ShardNode& slot(size_t number) { return *slots_[number]; }
   // Of all shards. Any thread.
   ClusterStats stats() const;
-  // Of all servers, for clients: those of shard 0, one a line. Any thread.
+  // Of all servers, for clients: those of shard 0, one a line, of its primary first. Any thread.
   std::string client_addresses() const;
 
  private:

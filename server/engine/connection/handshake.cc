@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -160,7 +161,31 @@ bool Handshake::WantsThisShard(const rdma::HelloBody& hello, absl::Time now) {
   return false;
 }
 
+// Instead of a Welcome.
+void Handshake::TellServers(absl::Time now) {
+  std::string servers = shared_.cluster_servers();
+  const size_t bytes_max =
+      replies_.frame_bytes_max() - sizeof(rdma::FrameHeader) - sizeof(rdma::ElsewhereBody);
+  // Whole lines alone. (rfind finds the end of the last one that fits.)
+  if (servers.size() > bytes_max) servers.resize(servers.rfind('\n', bytes_max - 1) + 1);
+  rdma::ElsewhereBody body;
+  body.servers_length = static_cast<uint32_t>(servers.size());
+  if (exchange_ != nullptr) {
+    const rdma::Proof proof =
+        rdma::ServersProof(*shared_.key, exchange_->nonces, shared_.data_id, servers);
+    std::memcpy(body.proof, proof.data(), proof.size());
+  }
+  const rdma::Message<rdma::ElsewhereBody> notice(rdma::Opcode::kDisconnectNotice, shared_.data_id,
+                                                  0, body, servers.size());
+  replies_.SendOrQueue(
+      {notice.bytes(),
+       rdma::FrameBytes(reinterpret_cast<const std::byte*>(servers.data()), servers.size())},
+      now);
+  lifecycle_.Close(CloseReason::kNotServing, "it has the addresses of the cluster's servers");
+}
+
 void Handshake::Proceed(const rdma::HelloBody& hello, absl::Time now) {
+  if (shared_.only_tells_servers) return TellServers(now);
   if (!WantsThisShard(hello, now)) return;
   liveness_.set_word(hello.liveness);
   const absl::Status attached = port_.transport.Attach(id_, RemoteOf(hello.liveness));

@@ -74,6 +74,7 @@ class Handshake {
   void RefuseUnproven(Reason reason, absl::string_view detail, absl::Time now);
   void SendRefused(const rdma::RefusedBody& body, absl::Time now);
   bool WantsThisShard(const rdma::HelloBody& hello, absl::Time now);
+  void TellServers(absl::Time now);
   void Proceed(const rdma::HelloBody& hello, absl::Time now);
   void Welcome(bool resumed, absl::Time now);
 

@@ -89,6 +89,7 @@ struct Shared {
   uint32_t shards = 1;
   uint32_t shard = 0;
   std::function<std::string()> cluster_servers = nullptr;
+  bool only_tells_servers = false;
 };
 
 // The place of a connection: one transport, and the memory registered for it.
