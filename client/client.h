@@ -223,13 +223,14 @@ struct Counters {
 // asynchronous one. The work is done by client::ShardEngines and their parts.
 class Client {
  public:
-  // `uri` is the server's address, or a list of up to 16: the servers of a cluster, of which one is
-  // the primary. They share a scheme, written once: "rdma://a:7411,b:7411", "shm:///p1,/p2". The
-  // client tries them in turn, now and whenever the connection is lost. They are addresses of shard 0,
-  // from which those of the other shards follow (rdma::ShardAddress). Connect awaits shard 0, and one
-  // attempt at each other shard, all at once and within connect_timeout. It succeeds also if those
-  // fail, unless a later attempt would as well. Errors: those of rdma/errors.h, each with its fix in
-  // the message, and what each address said; INVALID_ARGUMENT for `uri` and options.
+  // `uri` is the server's address, or a list of up to 16: servers of a cluster. One that runs is enough,
+  // whatever it serves: it leads to the others. They share a scheme, written once:
+  // "rdma://a:7411,b:7411", "shm:///p1,/p2". The client tries them in turn, now and whenever the
+  // connection is lost. They are addresses of shard 0, from which those of the other shards follow
+  // (rdma::ShardAddress). Connect awaits shard 0, and one attempt at each other shard, all at once and
+  // within connect_timeout. It succeeds also if those fail, unless a later attempt would as well.
+  // Errors: those of rdma/errors.h, each with its fix in the message, and what each address said;
+  // INVALID_ARGUMENT for `uri` and options.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(absl::string_view uri,
                                                          const Options& options = {});
 

@@ -186,11 +186,21 @@ ServerConnection::Change ServerConnection::WhileGreeting(const Event& event, abs
   absl::Status status = welcome.ok() ? TakeCluster() : welcome.status();
   if (status.ok()) status = BeginMapping();
   if (!status.ok()) {
+    TakeElsewhere();
     Fail(std::move(status));
   } else {
     state_ = State::kMapping;
   }
   return Change::kNone;
+}
+
+// The server serves nothing at this address, but has told where the cluster's servers are: they are tried in this round.
+// Only at an address that the application named: *else* hostile servers lead from one to the next without a pause.
+void ServerConnection::TakeElsewhere() {
+  const ClusterServers* const told = greeting_.elsewhere();
+  if (told == nullptr || options_.servers == nullptr || !addresses_.is_given()) return;
+  options_.servers->SetCluster(told->cluster);
+  options_.servers->Learn(told->addresses);
 }
 
 // A learned address may be another cluster's by now, or of a server in none. *Else* the client's keys come from there.

@@ -11,7 +11,8 @@
 //   kIdle, kBackoff <----------------- kDraining
 //
 // kDisconnected may come in every state and leads to kBackoff, or to kClosed once Close was called.
-// With several addresses it leads to kIdle until all were tried.
+// With several addresses it leads to kIdle until all were tried. In kGreeting a server that does not
+// serve shard 0 may add addresses: those of its cluster's other servers.
 //
 //   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does. With
 //              several addresses it is kAttemptMaxOfMany: a host that is gone does not answer.
@@ -145,6 +146,7 @@ class ServerConnection {
     return addresses_.count() == 1 ? kAttemptMax() : kAttemptMaxOfMany();
   }
   absl::Status TakeCluster();
+  void TakeElsewhere();
   absl::Status BeginMapping();
   absl::Status PostRead(uint64_t offset, uint32_t length);
   void Watch(absl::Time now);

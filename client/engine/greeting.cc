@@ -49,6 +49,7 @@ absl::Status Greeting::SayHello(rdma::ConnectionId id, absl::string_view uri,
   hello_.liveness.length = liveness->length;
   hello_.liveness.key = liveness->key;
   nonces_.reset();
+  elsewhere_.reset();
   const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, hello_, 0);
   return transport_.Send(id_, {hello.bytes()});
 }
@@ -69,7 +70,7 @@ absl::StatusOr<bool> Greeting::Take(rdma::Bytes frame) {
     case rdma::Opcode::kRefused:
       return TakeRefused(frame);
     case rdma::Opcode::kDisconnectNotice:
-      return rdma::ShuttingDownError(uri_);
+      return TakeElsewhere(*header, frame);
     default:
       return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
   }
@@ -104,6 +105,23 @@ absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
     default:
       return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
   }
+}
+
+// The error says why this server does not serve the client.
+absl::Status Greeting::TakeElsewhere(const rdma::FrameHeader& header, rdma::Bytes frame) {
+  absl::StatusOr<rdma::Elsewhere> told = rdma::ParseElsewhere(frame);
+  if (!told.ok()) return BadServer(told.status().message());
+  if (told->servers.empty()) return rdma::ShuttingDownError(uri_);
+  if (options_.key != nullptr) {
+    if (!nonces_.has_value()) return ServerHasNoKeyError(uri_);
+    rdma::Proof claimed;
+    std::memcpy(claimed.data(), told->body.proof, claimed.size());
+    const rdma::Proof right =
+        rdma::ServersProof(*options_.key, *nonces_, header.session, told->servers);
+    if (!rdma::SameProof(claimed, right)) return ServerUnprovenError(uri_);
+  }
+  elsewhere_ = ClusterServers{header.session, std::string(told->servers)};
+  return rdma::NotServingError(uri_);
 }
 
 absl::Status Greeting::CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const {

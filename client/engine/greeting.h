@@ -1,5 +1,5 @@
 // How a client and a server meet on a new connection: Hello, if need be Challenge and Response, and
-// Welcome.
+// Welcome. Instead of that a cluster's server that does not serve shard 0 tells where the others are.
 //
 //   greeting.SayHello(id, limits, now)
 //   greeting.Take(frame)              until it is true: the Welcome, whose terms() are checked
@@ -72,6 +72,12 @@ struct ServerTerms {
   uint64_t dataset() const { return data_id != 0 ? data_id : incarnation; }
 };
 
+// What a server that does not serve shard 0 tells instead of a Welcome, checked.
+struct ClusterServers {
+  uint64_t cluster = 0;   // as ServerTerms::data_id
+  std::string addresses;  // as KnownServers::Learn takes them
+};
+
 // Fixed part of the longest request.
 inline constexpr uint64_t kPutFixedBytes = sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody);
 
@@ -98,10 +104,15 @@ class Greeting {
   absl::StatusOr<bool> Take(rdma::Bytes frame);
   // Of the last Welcome; its defaults before the first.
   const ServerTerms& terms() const { return terms_; }
+  // After an error of Take: this server has told where others are. Null: it has not.
+  const ClusterServers* elsewhere() const {
+    return elsewhere_.has_value() ? &*elsewhere_ : nullptr;
+  }
 
  private:
   absl::Status TakeChallenge(rdma::Bytes frame);
   absl::Status TakeRefused(rdma::Bytes frame) const;
+  absl::Status TakeElsewhere(const rdma::FrameHeader& header, rdma::Bytes frame);
   absl::Status CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const;
   absl::Status TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame);
   uint32_t shards() const { return options_.shards != 0 ? options_.shards : terms_.shards; }
@@ -117,6 +128,7 @@ class Greeting {
   ServerTerms terms_;
   rdma::HelloBody hello_;                // as it was sent
   absl::optional<rdma::Nonces> nonces_;  // of the answered challenge
+  absl::optional<ClusterServers> elsewhere_;
 };
 
 }  // namespace osprey::client

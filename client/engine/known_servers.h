@@ -1,5 +1,5 @@
 // The addresses of a cluster's servers, as any of its servers tells them. So a client finds servers that its URI does
-// not name: those that were added later.
+// not name: those that were added later, and the primaries, where the URI names none.
 //
 //   servers.IsDue(now)          ask a server (Opcode::kServers), then Asked(now)
 //   servers.Learn(text)         its answer

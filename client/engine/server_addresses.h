@@ -6,7 +6,7 @@
 //   EndAttempt()      it has ended: the next one is present()
 //
 // A round begins after a connection that has lasted, and after a pause. In it each address is tried once, without a
-// pause: a server of a cluster that is no primary has no listener, so it refuses at once.
+// pause: a server of a cluster that is no primary has no listener, or answers at once.
 //
 // Thread rule: one thread.
 

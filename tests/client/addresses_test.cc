@@ -10,6 +10,7 @@
 #include "client/engine/server_addresses.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rdma/authentication.h"
 #include "rdma/errors.h"
 #include "rdma/handshake.h"
 #include "tests/client/client_engine_fixture.h"
@@ -399,6 +400,106 @@ TEST_F(KnownServersOfClientTest, AServerOfTheVersionBeforeIsReachedAndNotAsked) 
   server_ = MemberAt(kA, 2);
   BecomeReady();
   ASSERT_TRUE(RunUntil([&] { return server_->servers_asked > 0; }));
+}
+
+// The URI names a server that does not serve shard 0: it tells where the others are.
+class ElsewhereTest : public KnownServersOfClientTest {
+ protected:
+  std::unique_ptr<ScriptedServer> TellerAt(const char* uri, const std::string& servers,
+                                           uint64_t cluster = 0xC1) {
+    std::unique_ptr<ScriptedServer> server = ServerAt(uri, 100);
+    server->elsewhere_of = cluster;
+    server->servers = servers;
+    return server;
+  }
+  void AlsoPoll(ScriptedServer& server) {
+    also_polled_ = [&] { server.Poll(now_); };
+  }
+};
+
+TEST_F(ElsewhereTest, LeadsToThePrimaryWithoutAPause) {
+  const std::unique_ptr<ScriptedServer> teller =
+      TellerAt(kA, absl::StrCat("rdma://10.0.0.1:7411\n", kNext, "\n"));
+  server_ = MemberAt(kNext, 2);
+  AlsoPoll(*teller);
+  StartEngine();
+  const absl::Time begin = now_;
+  BecomeReady();
+  EXPECT_LT(now_ - begin, absl::Milliseconds(10));
+  EXPECT_EQ(engine_->connection().uri(), kNext);
+  EXPECT_EQ(teller->hellos, 1);
+  EXPECT_TRUE(Put("planet", "saturn").ok());
+  also_polled_ = nullptr;
+}
+
+// *Else* the client's keys come from there.
+TEST_F(ElsewhereTest, AServerOfAnotherClusterIsLeft) {
+  const std::unique_ptr<ScriptedServer> teller = TellerAt(kA, absl::StrCat(kNext, "\n"));
+  server_ = MemberAt(kNext, 2, 0xC2);
+  AlsoPoll(*teller);
+  StartEngine();
+  ASSERT_TRUE(RunUntil([&] {
+    return absl::StrContains(engine_->connection().last_error().message(), "another cluster now");
+  }));
+  RunFor(absl::Seconds(1));
+  EXPECT_EQ(engine_->connection().times_ready(), 0u);
+  also_polled_ = nullptr;
+}
+
+TEST_F(ElsewhereTest, WithoutAPrimaryEachIsAskedWithPausesAndTheErrorNamesThem) {
+  const std::unique_ptr<ScriptedServer> teller = TellerAt(kA, absl::StrCat(kA, "\n", kNext, "\n"));
+  server_ = TellerAt(kNext, absl::StrCat(kNext, "\n"));
+  AlsoPoll(*teller);
+  StartEngine();
+  RunFor(absl::Seconds(10));
+  // As OnceAllWereTriedAPauseFollows.
+  EXPECT_GE(teller->hellos, 10);
+  EXPECT_LE(teller->hellos, 30);
+  EXPECT_GE(server_->hellos, 10);
+  EXPECT_LE(server_->hellos, 30);
+  const absl::Status& error = engine_->connection().last_error();
+  EXPECT_EQ(ReasonOf(error), Reason::kNotServing) << error;
+  EXPECT_THAT(TextOf(error), AllOf(HasSubstr(kA), HasSubstr(kNext), HasSubstr("does not serve")));
+  also_polled_ = nullptr;
+}
+
+// Each would add one more to the round.
+TEST_F(ElsewhereTest, WhatALearnedAddressSaysIsNotTaken) {
+  const std::unique_ptr<ScriptedServer> teller = TellerAt(kA, absl::StrCat(kNext, "\n"));
+  server_ = TellerAt(kNext, "rdma://10.0.0.9:7411\n");
+  AlsoPoll(*teller);
+  StartEngine();
+  ASSERT_TRUE(RunUntil([&] { return server_->hellos > 1; }));
+  EXPECT_THAT(known_servers_->OfShard(0), ElementsAre(kNext));
+  also_polled_ = nullptr;
+}
+
+TEST_F(ElsewhereTest, WithAKeyItIsTakenOnlyIfItIsProved) {
+  for (const bool is_right : {true, false}) {
+    SCOPED_TRACE(is_right);
+    known_servers_ = std::make_shared<KnownServers>(kA);
+    key_ = rdma::AuthKey::FromBytes(std::string(32, 'k')).value();
+    server_ = TellerAt(kA, absl::StrCat(kNext, "\n"));
+    server_->auth_key = is_right ? key_ : rdma::AuthKey::FromBytes(std::string(32, 'x')).value();
+    StartEngine();
+    ASSERT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));
+    RunFor(absl::Seconds(1));
+    EXPECT_EQ(known_servers_->OfShard(0).size(), is_right ? 1u : 0u);
+    const absl::Status& error = engine_->connection().last_error();
+    EXPECT_EQ(ReasonOf(error), is_right ? Reason::kNoConnection : Reason::kServerUnproven) << error;
+    CloseEngine();
+    server_.reset();
+  }
+}
+
+// It asks for no proof of the client: it cannot have the key either.
+TEST_F(ElsewhereTest, WithAKeyAServerWithoutOneIsRefused) {
+  key_ = rdma::AuthKey::FromBytes(std::string(32, 'k')).value();
+  server_ = TellerAt(kA, absl::StrCat(kNext, "\n"));
+  StartEngine();
+  ASSERT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));
+  EXPECT_EQ(ReasonOf(engine_->connection().last_error()), Reason::kServerUnproven);
+  EXPECT_EQ(known_servers_->revision(), 0u);
 }
 
 TEST_F(ClientAddressesTest, OfAnEarlierVersionTheErrorSaysSo) {

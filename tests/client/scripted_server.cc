@@ -179,7 +179,21 @@ void ScriptedServer::TakeRequest(rdma::FrameBytes frame) {
   waiting_.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
 }
 
+void ScriptedServer::TellServers() {
+  rdma::ElsewhereBody body;
+  body.servers_length = static_cast<uint32_t>(servers.size());
+  if (auth_key != nullptr) {
+    const rdma::Proof proof = rdma::ServersProof(*auth_key, nonces, elsewhere_of, servers);
+    std::memcpy(body.proof, proof.data(), proof.size());
+  }
+  const rdma::Message<rdma::ElsewhereBody> notice(Opcode::kDisconnectNotice, elsewhere_of, 0, body,
+                                                  servers.size());
+  (void)transport_->Send(connection_, {notice.bytes(), BytesOf(servers)});
+  transport_->Disconnect(connection_);
+}
+
 void ScriptedServer::Welcome() {
+  if (elsewhere_of != 0) return TellServers();
   const rdma::RemoteMemory region = transport_->Expose(connection_, *region_).value();
   rdma::WelcomeBody body;
   body.incarnation = incarnation_;

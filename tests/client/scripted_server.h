@@ -59,6 +59,8 @@ class ScriptedServer {
   // The answer to a question for servers; how often it was asked.
   std::string servers;
   int servers_asked = 0;
+  // Not 0: it tells `servers` instead of a Welcome, as one of that cluster that does not serve shard 0.
+  uint64_t elsewhere_of = 0;
   // Called before a Welcome (after its proof was made), or a reply, goes out.
   std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
   std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;
@@ -102,6 +104,7 @@ class ScriptedServer {
   void OnEvent(const rdma::Event& event);
   void TakeRequest(rdma::FrameBytes frame);
   void Welcome();
+  void TellServers();
   void Answer(const std::string& frame);
   void AnswerPut(const rdma::FrameHeader& header, const std::string& frame);
   void AnswerTouch(const rdma::FrameHeader& header, absl::string_view key);

@@ -525,9 +525,12 @@ class Script {
           case 2:
             region_->set_honest(input_.Flag());
             break;
-          case 3:
-            wire_->Deliver(RefusedFrame(input_.Byte()));
+          case 3: {
+            const uint8_t reason = input_.Byte();
+            wire_->Deliver(reason < 128 ? RefusedFrame(reason)
+                                        : ElsewhereFrame(input_, key_, nonces_));
             break;
+          }
           case 4:
             CheckBuffers();
             break;

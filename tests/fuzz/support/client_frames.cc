@@ -207,6 +207,22 @@ std::string DisconnectNoticeFrame(uint64_t session) {
   return fuzz::Joined({rdma::EmptyMessage(Opcode::kDisconnectNotice, session, 0).bytes()});
 }
 
+std::string ElsewhereFrame(fuzz::Input& input, const rdma::AuthKey::Pointer& key,
+                           const rdma::Nonces& nonces) {
+  const uint64_t cluster = 1 + input.Byte() % 2;
+  std::string servers = input.Text(80);
+  if (input.Flag()) servers = "rdma://10.0.0.1:7411\nrdma://10.0.0.2:7411\n";
+  rdma::ElsewhereBody body;
+  body.servers_length = static_cast<uint32_t>(servers.size());
+  if (key != nullptr && !input.OneIn(16)) {
+    const rdma::Proof proof = rdma::ServersProof(*key, nonces, cluster, servers);
+    std::memcpy(body.proof, proof.data(), proof.size());
+  }
+  const rdma::Message<rdma::ElsewhereBody> notice(Opcode::kDisconnectNotice, cluster, 0, body,
+                                                  servers.size());
+  return fuzz::Joined({notice.bytes()}) + servers;
+}
+
 void MustStandStill(rdma::FrameBytes frame, const fuzz::HostileTransport& wire) {
   const auto put = rdma::ParseRequest<rdma::PutBody>(frame).value();
   if (put.body.rendezvous == 0) return;

@@ -52,6 +52,9 @@ void Prove(fuzz::Input& input, const rdma::AuthKey::Pointer& key, const rdma::No
 
 std::string RefusedFrame(uint8_t reason);
 std::string DisconnectNoticeFrame(uint64_t session);
+// Instead of a Welcome. Mostly proved, if there is a key.
+std::string ElsewhereFrame(fuzz::Input& input, const rdma::AuthKey::Pointer& key,
+                           const rdma::Nonces& nonces);
 
 }  // namespace osprey::client
 
