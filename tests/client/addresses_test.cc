@@ -464,7 +464,7 @@ TEST_F(ElsewhereTest, WithoutAPrimaryEachIsAskedWithPausesAndTheErrorNamesThem) 
   also_polled_ = nullptr;
 }
 
-// *Else* they lead a client round without a pause.
+// *Else* hostile servers lead a client on.
 TEST_F(ElsewhereTest, WhatALearnedAddressSaysIsNotTaken) {
   const std::unique_ptr<ScriptedServer> teller = TellerAt(kA, absl::StrCat(kNext, "\n"));
   server_ = TellerAt(kNext, absl::StrCat(kFurther, "\n"));
