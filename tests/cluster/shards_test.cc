@@ -220,6 +220,11 @@ TEST_F(DrainTest, AServerIsDrainedAndFilledUnderLoad) {
 class SixteenServersTest : public MovesTest {
  protected:
   SixteenServersTest() : MovesTest(16, 16, "64MiB", /*in_lab=*/false) {}
+  // With --long, too: etcd's answers come too late there for a server to get its right.
+  void SetUp() override {
+    if (InLab()) GTEST_SKIP() << "two emulated CPUs do not carry the 240 links of 16 servers";
+    MovesTest::SetUp();
+  }
 };
 
 TEST_F(SixteenServersTest, NothingIsLostOrStale) {
