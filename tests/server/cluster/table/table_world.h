@@ -70,6 +70,7 @@ class TableNode final : public GroupSink {
   void NoteExpiry() override { marks.NoteExpiry(); }
   uint64_t decided() const override { return groups.size(); }
   absl::Time Now() const { return now + ahead; }
+  uint64_t NowNs() const { return static_cast<uint64_t>(absl::ToUnixNanos(Now())); }
   // The steps of a poller, which any server takes.
   void Maintain();
 
