@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/python/buffer_operations.h"
 #include "client/python/errors.h"
 #include "client/python/gil.h"
 #include "client/python/results.h"

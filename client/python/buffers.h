@@ -23,6 +23,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "client/client.h"
 #include "client/python/arguments.h"
 #include "client/python/home.h"
@@ -105,6 +108,15 @@ struct Span {
 Span SpanOf(const BufferMap& map, pybind11::handle object, bool writable);
 
 void DefineBuffer(pybind11::module_& module);
+
+// Start operations without a copy. Those of Buffers that are not registered copy once. `span` must outlive the
+// operation; a zero_copy Buffer must be of `client`.
+//
+// Thread rule: that of `client`. Without the GIL.
+absl::Status StartGetInto(Client& client, absl::string_view key, const Span& span,
+                          Client::GetIntoCallback done, absl::Duration deadline);
+absl::Status StartPutFrom(Client& client, absl::string_view key, const Span& span,
+                          const WriteOptions& options, Client::WriteCallback done);
 
 }  // namespace osprey::python
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "client/python/await.h"
-#include "client/python/buffer_operations.h"
 #include "client/python/errors.h"
 #include "client/python/python_client.h"
 #include "client/python/results.h"
