@@ -20,12 +20,23 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client/client.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/shard_record.h"
 #include "server/cluster/etcd/etcd_client.h"
 #include "tests/server/cluster/etcd/etcd_process.h"
 
 namespace osprey {
+
+// On a busy machine.
+inline constexpr absl::Duration kPatience = absl::Minutes(1);
+
+inline Options PatientOptions() {
+  Options options;
+  options.deadline = kPatience;
+  options.connect_timeout = kPatience;
+  return options;
+}
 
 struct ClusterProcessesOptions {
   size_t servers = 3;

@@ -15,16 +15,6 @@
 namespace osprey {
 namespace {
 
-// On a busy machine.
-constexpr absl::Duration kPatience = absl::Minutes(1);
-
-Options PatientOptions() {
-  Options options;
-  options.deadline = kPatience;
-  options.connect_timeout = kPatience;
-  return options;
-}
-
 TEST(FewCopiesTest, WritesFailWithAReasonAndReadsGoOn) {
   ClusterProcesses cluster;
   const std::unique_ptr<Client> writer = *Client::Connect(cluster.uri(), PatientOptions());

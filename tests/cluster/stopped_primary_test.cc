@@ -27,8 +27,6 @@ namespace {
 
 constexpr int kReaders = 3;
 constexpr int kRounds = 3;
-// On a busy machine.
-constexpr absl::Duration kPatience = absl::Minutes(1);
 // Inline, and in items: the value is a number and a filling of so many bytes.
 constexpr std::array<size_t, 6> kFillings = {0, 10, 100, 1000, 20'000, 200'000};
 
