@@ -33,9 +33,8 @@ namespace osprey::server {
 // What engines leave behind.
 struct EndedService {
   std::vector<SessionImage> sessions;
-  uint64_t made = 0;  // up to this lsn their groups are made
-  std::vector<std::string>
-      dropped;  // bodies of groups that they had decided, and that never took their place
+  uint64_t made = 0;                 // up to this lsn their groups are made
+  std::vector<std::string> dropped;  // bodies of groups that never took their place
 };
 
 class ReplicaTables final : public ReplicaTable {

@@ -19,8 +19,8 @@
 //   the copy. *Else* a repeated write is executed again.
 // - Nothing is evicted, and no expired key ends, but by an entry. *Else* the replicas differ.
 // - A primary evicts when it decides. A key whose eviction no log has is absent here alone. An entry deletes it
-//   once the tables decide again. *Else* a client finds it absent here, and deletes
-//   it without an entry, and the next primary has it.
+//   once the tables decide again. *Else* a client finds it absent here, and deletes it without an entry, and
+//   the next primary has it.
 // - The server's clock goes on from the last mark of time when the tables decide again. *Else* a key
 //   that the primary before has found to have expired is there again.
 //
