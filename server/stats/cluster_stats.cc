@@ -29,6 +29,7 @@ void ClusterStats::Add(const ClusterStats& other) {
     place->primaries += member.primaries;
     place->in_sync += member.in_sync;
     place->is_known |= member.is_known;
+    place->is_needed |= member.is_needed;
     place->is_linked |= member.is_linked;
   }
 }

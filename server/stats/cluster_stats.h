@@ -11,7 +11,7 @@
 
 namespace osprey::server {
 
-// Up to some 10 ms old. Counts are since the server started.
+// Up to some 100 ms old. Counts are since the server started.
 struct ClusterStats {
   // A server that etcd or the record names.
   struct Member {
@@ -20,6 +20,7 @@ struct ClusterStats {
     uint64_t in_sync = 0;    // shards of which it is in sync, likewise
     bool is_known = false;   // etcd has its key
     bool is_self = false;
+    bool is_needed = false;  // there is to be a link to it
     bool is_linked = false;  // messages can be sent to it
   };
 

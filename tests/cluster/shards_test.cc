@@ -222,7 +222,7 @@ class SixteenServersTest : public MovesTest {
   SixteenServersTest() : MovesTest(16, 16, "64MiB", /*in_lab=*/false) {}
   // With --long, too: etcd's answers come too late there for a server to get its right.
   void SetUp() override {
-    if (InLab()) GTEST_SKIP() << "two emulated CPUs do not carry the 240 links of 16 servers";
+    if (InLab()) GTEST_SKIP() << "two emulated CPUs do not carry 16 servers";
     MovesTest::SetUp();
   }
 };

@@ -45,6 +45,7 @@ struct LinkOptions {
 struct LinkPeer {
   uint64_t incarnation = 0;            // not 0; no two servers have the same
   std::vector<std::string> addresses;  // where it listens; tried in turn
+  bool is_needed = true;               // this server connects to it
 
   friend bool operator==(const LinkPeer&, const LinkPeer&) = default;
 };

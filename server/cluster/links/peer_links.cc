@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/address.h"
@@ -74,16 +75,23 @@ void PeerLinks::SetPeers(LinkPeers peers) {
   peers.erase(context_.options.server);
   for (auto it = outgoing_.begin(); it != outgoing_.end();) {
     const auto peer = peers.find(it->first);
-    if (peer != peers.end() && peer->second.incarnation == it->second->incarnation()) {
+    const bool is_peer =
+        peer != peers.end() && peer->second.incarnation == it->second->incarnation();
+    if (is_peer && peer->second.is_needed) {
       ++it;
       continue;
     }
-    it->second->End(absl::CancelledError(absl::StrCat(
-        "the configuration does not name this incarnation of server ", it->first, " any more")));
+    it->second->End(absl::CancelledError(
+        is_peer ? absl::StrCat("no message for server ", it->first, " is expected any more")
+                : absl::StrCat("the configuration does not name this incarnation of server ",
+                               it->first, " any more")));
     it = outgoing_.erase(it);
   }
   context_.peers = std::move(peers);
+  std::set<uint64_t> incarnations;
   for (const auto& [server, peer] : context_.peers) {
+    incarnations.insert(peer.incarnation);
+    if (!peer.is_needed) continue;
     std::unique_ptr<OutgoingLink>& link = outgoing_[server];
     if (link == nullptr) {
       link = std::make_unique<OutgoingLink>(context_, ports_, server, peer.incarnation);
@@ -91,7 +99,7 @@ void PeerLinks::SetPeers(LinkPeers peers) {
   }
   for (auto it = incoming_.begin(); it != incoming_.end();) {
     const uint64_t incarnation = it->second->incarnation();
-    const bool is_gone = incarnation != 0 && Find(incarnation) == nullptr;
+    const bool is_gone = incarnation != 0 && !incarnations.contains(incarnation);
     if (is_gone) it->second->End();
     it = is_gone ? incoming_.erase(it) : std::next(it);
   }
@@ -107,7 +115,7 @@ absl::Status PeerLinks::Send(uint64_t incarnation, uint8_t kind, std::string bod
   OutgoingLink* const link = Find(incarnation);
   if (link != nullptr) return link->Send(kind, std::move(body));
   return absl::NotFoundError(
-      absl::StrCat("the configuration names no other server with the incarnation ", incarnation));
+      absl::StrCat("there is to be no link to a server of the incarnation ", incarnation));
 }
 
 uint64_t PeerLinks::RoomFor(uint64_t incarnation) const {

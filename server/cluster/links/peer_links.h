@@ -1,4 +1,4 @@
-// The connections of this server to all other servers of its cluster, for messages.
+// The connections of this server to other servers of its cluster, for messages.
 //
 //        this server                                    another server
 //   Send ──> OutgoingLink ── the connection it makes ──> IncomingLink ──> kMessage
@@ -6,6 +6,7 @@
 //
 // Each server sends on the connections that it makes, and receives on those that it accepts. So two
 // servers never have to agree which of two connections counts. Answers are messages of their own.
+// Any server of the cluster may connect to this one, which itself connects to those that its owner needs.
 //
 //   auto links = PeerLinks::Create(options, std::move(ports), now);
 //   links->Listen(uri);  links->SetPeers(peers);                 again with each configuration
@@ -73,12 +74,13 @@ class PeerLinks {
   // Transport::Listen, and INVALID_ARGUMENT for a scheme without a port.
   absl::StatusOr<std::string> Listen(absl::string_view uri);
 
-  // The servers of the cluster as the configuration has them now; this one is ignored. New ones are
-  // connected to at the next Poll. Links of incarnations that are gone end, in both directions.
+  // The servers of the cluster as the configuration has them now; this one is ignored. New ones that are
+  // needed are connected to at the next Poll. Links of incarnations that are gone end, in both directions; of
+  // those that are not needed any more, the link to them.
   void SetPeers(LinkPeers peers);
 
   // Puts a message into the queue of the link to that incarnation; the next Poll begins to send it.
-  // Errors, after which nothing has changed: NOT_FOUND (not a peer), UNAVAILABLE (not connected: no
+  // Errors, after which nothing has changed: NOT_FOUND (not a needed peer), UNAVAILABLE (not connected: no
   // kConnected, or kDisconnected after it), RESOURCE_EXHAUSTED (longer than RoomFor, or that is 0),
   // INVALID_ARGUMENT (longer than kLinkMessageBytesMax).
   absl::Status Send(uint64_t incarnation, uint8_t kind, std::string body);

@@ -14,6 +14,8 @@ namespace {
 constexpr absl::Duration kSwapPause() { return absl::Milliseconds(20); }
 // Between hand-overs for the sake of balance. By then the records have been read again.
 constexpr absl::Duration kBalanceInterval() { return absl::Seconds(1); }
+// For so long there is a link to a server to which nothing is to be sent. A primary that was deposed learns it, say.
+constexpr absl::Duration kLinkKept() { return absl::Seconds(10); }
 // Between looks at the cluster's own record, which nothing changes.
 constexpr absl::Duration kClusterInterval() { return absl::Seconds(10); }
 
@@ -233,6 +235,27 @@ void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) 
 
 // --- Links ---------------------------------------------------------------------
 
+std::set<std::string> ClusterMember::LinkedServers(absl::Time now) {
+  std::set<std::string> needed, linked;
+  for (const auto& shard : shards_) shard->AddCorrespondents(needed);
+  std::map<uint64_t, absl::Time> kept;
+  for (const auto& [id, server] : watch_.servers()) {
+    if (!server.record.has_value() || id == options_.server) continue;
+    const uint64_t incarnation = server.record->incarnation;
+    const auto last = linked_.find(incarnation);
+    if (needed.contains(id)) {
+      kept[incarnation] = now;
+    } else if (last != linked_.end() && now - last->second < kLinkKept()) {
+      kept.insert(*last);
+    } else {
+      continue;
+    }
+    linked.insert(id);
+  }
+  linked_ = std::move(kept);
+  return linked;
+}
+
 void ClusterMember::LinkUp(uint64_t incarnation) {
   for (const auto& shard : shards_) shard->LinkUp(incarnation);
 }
@@ -245,6 +268,8 @@ void ClusterMember::LinkDown(uint64_t incarnation) {
 
 absl::Status ClusterMember::TakeMessage(uint64_t from, PeerMessageKind kind, absl::string_view body,
                                         absl::Time now) {
+  // It may have to be answered. *Else* a joiner asks a primary in vain.
+  if (!IsMistake(ReplicationMistake::kLinksMembersOnly)) linked_[from] = now;
   const auto check = [&](uint32_t shard, uint64_t sender) {
     if (shard >= shards_.size())
       return absl::DataLossError(absl::StrCat("a message of shard ", shard, ", where there are ",

@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,8 +90,11 @@ class ClusterMember {
   void TakeResult(const TransactionResult& result, absl::Time now);
 
   // --- Links
-  // The servers to which links are to be, by ID, as the store names them.
+  // All servers of the cluster, by ID, as the store names them.
   const std::map<std::string, WatchedServer>& servers() const { return watch_.servers(); }
+  // Those to which links are to be, by ID: they have a shard in common with this one, or have sent a message. Each stays
+  // among them for a while afterwards.
+  std::set<std::string> LinkedServers(absl::Time now);
   uint64_t incarnation() const { return incarnation_; }
   void LinkUp(uint64_t incarnation);
   void LinkDown(uint64_t incarnation);
@@ -152,6 +156,8 @@ class ClusterMember {
 
   std::string renewal_error_, read_error_, cluster_error_;  // that were logged, and last
 
+  // By incarnation: when one that is to have a link was last one of LinkedServers for a reason of its own.
+  std::map<uint64_t, absl::Time> linked_;
   std::map<std::string, PeerWatch> peers_;
   bool lacks_copies_ = false;  // of some shard
   HandOverPlan hand_overs_;

@@ -217,6 +217,16 @@ uint64_t ShardMember::NewLife() const {
 
 // --- Other servers -------------------------------------------------------------
 
+void ShardMember::AddCorrespondents(std::set<std::string>& servers) const {
+  const ShardRecord& record = tracker_.shard().record;
+  if (joiner_.has_value()) servers.insert(joiner_->replica.server);
+  if (record.Find(self_.server) != nullptr) {
+    for (const Replica& replica : tracker_.Counted()) servers.insert(replica.server);
+  } else if (is_assigned_ || replica_.role() != ShardReplica::Role::kOut) {
+    servers.insert(record.primary);
+  }
+}
+
 void ShardMember::LinkUp(uint64_t incarnation) {
   links_.insert(incarnation);
   ShardPrimary* primary = replica_.primary();

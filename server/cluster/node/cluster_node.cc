@@ -18,6 +18,8 @@ namespace {
 // A member's own times are not known, so the thread turns at least so often.
 constexpr absl::Duration kTurnMax() { return absl::Milliseconds(10); }
 constexpr absl::Duration kCallTimeout() { return absl::Milliseconds(900); }
+// A step for each shard and server, so it is not in each turn.
+constexpr absl::Duration kStatsInterval() { return absl::Milliseconds(100); }
 
 bool Is(const LinkEvent& event, PeerMessageKind kind) {
   return event.kind == LinkEvent::Kind::kMessage &&
@@ -163,7 +165,8 @@ bool ClusterNode::Step() {
   member_->Pump(now);
   links_.Flush(now);
   if (!ends_) Publish(now);
-  if (now - stats_at_ >= kTurnMax()) {
+  if (now - links_at_ >= kTurnMax()) SetLinks(now);
+  if (now - stats_at_ >= kStatsInterval()) {
     stats_at_ = now;
     TakeStats(now);
   }
@@ -238,8 +241,15 @@ void ClusterNode::TakeIncarnation(absl::Time now) {
   TakeServers();
 }
 
+// Without news from the store, too: another server has sent its first message, or none for long.
+void ClusterNode::SetLinks(absl::Time now) {
+  links_at_ = now;
+  needed_ = member_->LinkedServers(now);
+  links_.SetServers(member_->servers(), needed_);
+}
+
 void ClusterNode::TakeServers() {
-  links_.SetServers(member_->servers());
+  SetLinks(clock_.Now());
   // A client that begins goes to shard 0.
   const std::string& primary = member_->shard(0).record().record.primary;
   std::string first, others;
@@ -343,6 +353,7 @@ ClusterStats ClusterNode::StatsOf(uint32_t shard, absl::Time now) const {
   for (const auto& [id, server] : member_->servers()) {
     ClusterStats::Member& member = members[id];
     member.is_known = true;
+    member.is_needed = needed_.contains(id);
     member.is_linked = server.record.has_value() && linked_.contains(server.record->incarnation);
   }
   for (const Replica& replica : record.in_sync) members[replica.server].in_sync = 1;

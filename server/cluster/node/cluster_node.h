@@ -111,6 +111,7 @@ class ClusterNode final : private DrivenSteps::Work {
   bool RunLinks(absl::Time now);
   void TakeIncarnation(absl::Time now);
   void TakeServers();
+  void SetLinks(absl::Time now);
   void ReleaseRight();
   void TakeMessage(const LinkEvent& event, absl::Time now);
   bool StepSlots(absl::Time now);
@@ -145,7 +146,9 @@ class ClusterNode final : private DrivenSteps::Work {
   TransactionResult call_result_;
   absl::StatusOr<RangeAnswer> call_read_;
   std::vector<LinkEvent> events_;
-  std::set<uint64_t> linked_;                   // incarnations to which there is a link
+  std::set<std::string> needed_;                // servers to which there are to be links
+  std::set<uint64_t> linked_;                   // incarnations to which there is one
+  absl::Time links_at_ = absl::InfinitePast();  // of SetLinks, the last
   absl::Time stats_at_ = absl::InfinitePast();  // taken last
   std::atomic<bool> ends_{false};
 

@@ -19,11 +19,12 @@ absl::Status NodeLinks::Begin(uint64_t incarnation, absl::Time now) {
   return absl::OkStatus();
 }
 
-void NodeLinks::SetServers(const std::map<std::string, WatchedServer>& servers) {
+void NodeLinks::SetServers(const std::map<std::string, WatchedServer>& servers,
+                           const std::set<std::string>& needed) {
   LinkPeers peers;
   for (const auto& [id, server] : servers) {
     if (id == options_.server || !server.record.has_value()) continue;
-    peers[id] = {server.record->incarnation, server.record->addresses};
+    peers[id] = {server.record->incarnation, server.record->addresses, needed.contains(id)};
   }
   if (peers == peers_) return;
   peers_ = peers;

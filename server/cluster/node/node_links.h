@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,8 +36,9 @@ class NodeLinks final : public PeerSender {
 
   // Ends all links, and listens under this incarnation. Errors: those of Transport::Listen.
   absl::Status Begin(uint64_t incarnation, absl::Time now);
-  // The servers of the cluster, as the store names them.
-  void SetServers(const std::map<std::string, WatchedServer>& servers);
+  // The servers of the cluster, as the store names them; and of these, by ID, those to which there are to be links.
+  void SetServers(const std::map<std::string, WatchedServer>& servers,
+                  const std::set<std::string>& needed);
   bool Poll(absl::Time now, std::vector<LinkEvent>& events) { return links_->Poll(now, events); }
   void Flush(absl::Time now) { links_->Flush(now); }
   const PeerLinks& links() const { return *links_; }

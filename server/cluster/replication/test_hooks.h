@@ -33,6 +33,7 @@ enum class ReplicationMistake : uint8_t {
   kAddsPartOfCopy,    // a joiner that has not said that its copy is whole
   kHandsOverAtOnce,   // while clients may still have leases
   kSwapsBeforeReads,  // tries a swap again before it reads what has changed
+  kLinksMembersOnly,  // makes no link to a server that has sent a message
   // The table of a replica (server/cluster/table/table_replica.h).
   kCopyOverAppends,       // a key is taken from the copy though a group has put or deleted it
   kCopyForgetsExpiry,     // … with the expiry that it had before a group changed that

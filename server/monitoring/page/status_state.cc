@@ -180,7 +180,8 @@ std::string MemberText(const ClusterStats::Member& member, uint64_t shards) {
   parts.push_back(!member.is_known   ? "not in etcd"
                   : member.is_self   ? "this server"
                   : member.is_linked ? "connected"
-                                     : "not connected");
+                  : member.is_needed ? "not connected"
+                                     : "no shard in common");
   return absl::StrJoin(parts, ", ");
 }
 

@@ -82,9 +82,10 @@ TEST(ClusterStatsTest, ShardsAreAdded) {
   ClusterStats sum = StatsOf(1, 3,
                              {{.server = "a", .primaries = 1, .in_sync = 1, .is_self = true},
                               {.server = "c", .in_sync = 1}});
-  ClusterStats other = StatsOf(0, 2,
-                               {{.server = "a", .in_sync = 1, .is_self = true},
-                                {.server = "b", .primaries = 1, .in_sync = 1, .is_linked = true}});
+  ClusterStats other = StatsOf(
+      0, 2,
+      {{.server = "a", .in_sync = 1, .is_self = true},
+       {.server = "b", .primaries = 1, .in_sync = 1, .is_needed = true, .is_linked = true}});
   other.moves = {{1, "a", "d"}};
   sum.Add(other);
   ASSERT_EQ(sum.moves.size(), 1u);
@@ -101,7 +102,9 @@ TEST(ClusterStatsTest, ShardsAreAdded) {
   EXPECT_EQ(sum.members[0].in_sync, 2u);
   EXPECT_TRUE(sum.members[0].is_self);
   EXPECT_EQ(sum.members[1].server, "b");
+  EXPECT_TRUE(sum.members[1].is_needed);
   EXPECT_TRUE(sum.members[1].is_linked);
+  EXPECT_FALSE(sum.members[2].is_needed);
   EXPECT_EQ(sum.members[2].server, "c");
 }
 

@@ -63,10 +63,12 @@ StatusInput InputOfAMember() {
   cluster.slots = 8;
   cluster.slots_used = 5;
   cluster.moves = {{3, "a", "b"}, {4, "c", "a"}};
-  cluster.members.resize(3);
-  cluster.members[0] = {"a", true, true, true, true, false};
-  cluster.members[1] = {"b", false, true, true, false, true};
-  cluster.members[2] = {"c", false, false, false, false, false};
+  cluster.members = {
+      {.server = "a", .primaries = 1, .in_sync = 1, .is_known = true, .is_self = true},
+      {.server = "b", .in_sync = 1, .is_known = true, .is_needed = true, .is_linked = true},
+      {.server = "c"},
+      {.server = "d", .is_known = true, .is_needed = true},
+      {.server = "e", .is_known = true}};
   return input;
 }
 
@@ -191,6 +193,8 @@ TEST(StatusPageTest, AMemberOfAClusterShowsItsPartInIt) {
   EXPECT_EQ(CellsIn(html, "member_1")[0], "Server b");
   EXPECT_EQ(CellsIn(html, "member_1")[1], "in sync, connected");
   EXPECT_EQ(CellsIn(html, "member_2")[1], "not in sync, not in etcd");
+  EXPECT_EQ(CellsIn(html, "member_3")[1], "not in sync, not connected");
+  EXPECT_EQ(CellsIn(html, "member_4")[1], "not in sync, no shard in common");
 }
 
 TEST(StatusPageTest, ADurableServerShowsItsLag) {

@@ -176,6 +176,37 @@ TEST(PeerLinksTest, ANewIncarnationEndsTheLinksOfTheOld) {
   EXPECT_TRUE(world.Until([&] { return world.AllConnected(); }, absl::Seconds(1)));
 }
 
+// It may connect, and send.
+TEST(PeerLinksTest, AServerThatIsNotNeededIsNotConnectedTo) {
+  LinkWorld world;
+  world.Start("a", 1);
+  LinkPeers peers = {{"b", {2, {AddressOf("b")}, /*is_needed=*/false}}};
+  world.Start("b", 2);
+  world.links("a").SetPeers(peers);
+  ASSERT_TRUE(world.Until([&] { return world.at("b").connected.contains(1); }));
+  ASSERT_TRUE(world.links("b").Send(1, 7, "to a").ok());
+  ASSERT_TRUE(world.Until([&] { return !world.at("a").events.empty(); }));
+  world.Run(absl::Seconds(2));
+  EXPECT_FALSE(world.at("a").connected.contains(2));
+  EXPECT_EQ(world.links("a").Send(2, 1, "x").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(world.links("a").RoomFor(2), 0u);
+
+  peers["b"].is_needed = true;
+  world.links("a").SetPeers(peers);
+  ASSERT_TRUE(world.Until([&] { return world.AllConnected(); }));
+  EXPECT_TRUE(world.links("a").Send(2, 8, "to b").ok());
+
+  // b's own link goes on.
+  peers["b"].is_needed = false;
+  world.links("a").SetPeers(peers);
+  ASSERT_TRUE(world.Until([&] { return !world.at("a").connected.contains(2); }));
+  world.Run(absl::Seconds(2));
+  EXPECT_EQ(world.at("b").times[1], 1u);
+  EXPECT_TRUE(world.at("b").connected.contains(1));
+  EXPECT_EQ(world.links("b").incoming(), 0u);
+  EXPECT_EQ(world.links("a").incoming(), 1u);
+}
+
 TEST(PeerLinksTest, AServerThatIsNoPeerAnyMoreIsLeft) {
   LinkWorld world;
   world.Start("a", 1);

@@ -110,17 +110,25 @@ class ClusterMemberTest : public testing::Test {
       }
     }
   }
+  void Link(int at) {
+    const std::set<std::string> wanted = At(at).LinkedServers(now_);
+    for (int other = 0; other < 3; ++other) {
+      if (nodes_[other].member == nullptr || other == at) continue;
+      const uint64_t incarnation = At(other).incarnation();
+      if (wanted.contains(Id(other))) {
+        if (nodes_[at].linked.insert(incarnation).second) At(at).LinkUp(incarnation);
+      } else if (nodes_[at].linked.erase(incarnation) > 0) {
+        At(at).LinkDown(incarnation);
+      }
+    }
+  }
   void RunFor(absl::Duration time) {
     for (const absl::Time end = now_ + time; now_ < end; now_ += kStep()) {
       for (int at = 0; at < 3; ++at) {
         if (nodes_[at].member == nullptr) continue;
         Renew(at);
         if (!nodes_[at].is_cut_from_store) Call(at);
-        for (const Node& other : nodes_) {
-          if (other.member != nullptr && &other != &nodes_[at] &&
-              nodes_[at].linked.insert(other.member->incarnation()).second)
-            At(at).LinkUp(other.member->incarnation());
-        }
+        Link(at);
         At(at).Pump(now_);
         Deliver(nodes_[at]);
       }
@@ -292,6 +300,59 @@ TEST_F(ClusterMemberTest, TheEndOfALinkIsFollowedByARead) {
   EXPECT_EQ(call->range->key, keys_.Servers());
   At(0).TakeRead(store_.Range(*call->range), now_);
   EXPECT_FALSE(At(0).NextCall(now_).has_value());
+}
+
+// Two of three servers have copies.
+class LinkedServersTest : public ClusterMemberTest {
+ protected:
+  LinkedServersTest() : ClusterMemberTest(/*shards=*/1, /*replicas=*/2) {}
+  std::set<std::string> Linked(int at) { return At(at).LinkedServers(now_); }
+};
+
+TEST_F(LinkedServersTest, ThoseWithoutACommonShardHaveNoLink) {
+  for (int i = 0; i < 3; ++i) Begin(i);
+  RunFor(absl::Seconds(3));
+  ASSERT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
+  ASSERT_EQ(ShardAt(0).record().record.Find("c"), nullptr);
+  EXPECT_EQ(Linked(0), std::set<std::string>{"b"});
+  EXPECT_EQ(Linked(1), std::set<std::string>{"a"});
+  EXPECT_EQ(Linked(2), std::set<std::string>{});
+}
+
+// The joiner asks the primary, which answers.
+TEST_F(LinkedServersTest, ACopyThatMovesTakesTheLinksWithIt) {
+  for (int i = 0; i < 3; ++i) Begin(i);
+  RunFor(absl::Seconds(3));
+  const absl::StatusOr<ShardSwap> move = BeginMove(ShardAt(0).record(), {"b", "c"});
+  ASSERT_TRUE(move.ok()) << move.status();
+  ASSERT_EQ(store_.Execute(SwapTransaction(keys_, {*move})).outcome, TransactionOutcome::kApplied);
+  ASSERT_TRUE(RunUntil([&] {
+    const ShardRecord& record = ShardAt(0).record().record;
+    return !record.move.has_value() && record.Find("c") != nullptr;
+  }));
+  EXPECT_EQ(Linked(2), std::set<std::string>{"a"});
+  // A message may still be on its way.
+  RunFor(absl::Seconds(9));
+  EXPECT_EQ(Linked(0), (std::set<std::string>{"b", "c"}));
+  EXPECT_EQ(Linked(1), std::set<std::string>{"a"});
+  RunFor(absl::Seconds(2));
+  EXPECT_EQ(Linked(0), std::set<std::string>{"c"});
+  EXPECT_EQ(Linked(1), std::set<std::string>{});
+}
+
+TEST_F(LinkedServersTest, AMessageIsAReasonForALinkForAWhile) {
+  for (int i = 0; i < 3; ++i) Begin(i);
+  RunFor(absl::Seconds(3));
+  ASSERT_EQ(Linked(0), std::set<std::string>{"b"});
+  const Ack ack{0, AckCode::kOtherReplica, 1, {At(2).incarnation(), 1}, {At(0).incarnation(), 1}, 0,
+                0};
+  ASSERT_TRUE(
+      At(0).TakeMessage(At(2).incarnation(), PeerMessageKind::kAck, EncodeAck(ack), now_).ok());
+  EXPECT_EQ(Linked(0), (std::set<std::string>{"b", "c"}));
+  RunFor(absl::Seconds(9));
+  EXPECT_EQ(Linked(0), (std::set<std::string>{"b", "c"}));
+  RunFor(absl::Seconds(2));
+  EXPECT_EQ(Linked(0), std::set<std::string>{"b"});
 }
 
 TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {

@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Mistakes, MemberMistakesTest,
                          testing::Values(ReplicationMistake::kAnswersWithoutRight,
                                          ReplicationMistake::kAddsPartOfCopy,
                                          ReplicationMistake::kHandsOverAtOnce,
-                                         ReplicationMistake::kSwapsBeforeReads));
+                                         ReplicationMistake::kSwapsBeforeReads,
+                                         ReplicationMistake::kLinksMembersOnly));
 
 }  // namespace
 }  // namespace osprey

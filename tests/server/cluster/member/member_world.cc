@@ -221,11 +221,17 @@ void MemberWorld::RunStore(int at) {
 void MemberWorld::RunLinks(int at) {
   Machine& machine = machines_[at];
   ClusterMember& member = *machine.server->member;
+  if (now_ >= machine.linked_due) {
+    machine.linked_due = now_ + absl::Milliseconds(10);
+    machine.linked = member.LinkedServers(machine.clock);
+  }
   for (int to = 0; to < servers_; ++to) {
     if (to == at) continue;
     Link& link = machine.links[to];
     const auto known = member.servers().find(ServerId(to));
-    const uint64_t wanted = known == member.servers().end() || !known->second.record.has_value()
+    const uint64_t wanted = !machine.linked.contains(ServerId(to)) ||
+                                    known == member.servers().end() ||
+                                    !known->second.record.has_value()
                                 ? 0
                                 : known->second.record->incarnation;
     const Server* other = machines_[to].server.get();

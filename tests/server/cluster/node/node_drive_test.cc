@@ -95,6 +95,7 @@ std::string Members(const TestServer& server) {
     members.push_back(absl::StrCat(member.server, ":", member.primaries > 0 ? " primary" : "",
                                    member.in_sync > 0 ? " in sync" : "",
                                    member.is_known ? " known" : "", member.is_self ? " self" : "",
+                                   member.is_needed ? " needed" : "",
                                    member.is_linked ? " linked" : ""));
   }
   return absl::StrJoin(members, "; ");
@@ -107,11 +108,11 @@ TEST(NodeStatsTest, MembersAreThoseOfTheStoreAndOfTheRecord) {
   const auto await = [](const TestServer& server, const std::string& members) {
     EXPECT_TRUE(Await([&] { return Members(server) == members; })) << Members(server);
   };
-  await(a, "a: primary in sync known self; b: in sync known linked");
-  await(b, "a: primary in sync known linked; b: in sync known self");
+  await(a, "a: primary in sync known self; b: in sync known needed linked");
+  await(b, "a: primary in sync known needed linked; b: in sync known self");
   b.Kill();
   // The key of a server that was killed stays.
-  await(a, "a: primary in sync known self; b: known");
+  await(a, "a: primary in sync known self; b: known needed");
 }
 
 // *Else* the poller and the thread that ends its engine wait for each other.

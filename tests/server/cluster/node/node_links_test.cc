@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,13 +55,14 @@ class NodeLinksTest : public ::testing::Test {
     const absl::Status begun = nodes_[name].links->Begin(incarnation, now_);
     ASSERT_TRUE(begun.ok()) << begun;
     servers_[name].record = ServerRecord{incarnation, {AddressOf(name)}, 1};
+    needed_.insert(name);
   }
 
   bool Until(const std::function<bool()>& condition) {
     for (const absl::Time end = now_ + absl::Seconds(10); now_ < end;
          now_ += absl::Milliseconds(1)) {
       for (auto& [name, node] : nodes_) {
-        node.links->SetServers(servers_);
+        node.links->SetServers(servers_, needed_);
         node.links->Poll(now_, node.events);
       }
       if (condition()) return true;
@@ -80,6 +82,7 @@ class NodeLinksTest : public ::testing::Test {
   fake::Network network_;
   std::map<std::string, Node> nodes_;
   std::map<std::string, WatchedServer> servers_;
+  std::set<std::string> needed_;  // by all
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
 };
 
@@ -116,6 +119,19 @@ TEST_F(NodeLinksTest, ANewIncarnationHasNewLinksAtTheSameAddress) {
     return Has(a, LinkEvent::Kind::kMessage, 2, "to the new one") &&
            Has(b, LinkEvent::Kind::kMessage, 11, "from the new one");
   }));
+}
+
+TEST_F(NodeLinksTest, AServerThatIsNotNeededIsNotConnectedTo) {
+  Node& a = Add("a", 1);
+  Node& b = Add("b", 2);
+  needed_ = {"a"};
+  ASSERT_TRUE(Until([&] { return Has(b, LinkEvent::Kind::kConnected, 1); }));
+  b.links->Send(1, PeerMessageKind::kCopy, "may I?");
+  ASSERT_TRUE(Until([&] { return Has(a, LinkEvent::Kind::kMessage, 2, "may I?"); }));
+  EXPECT_EQ(a.links->RoomFor(2), 0u);
+  needed_.insert("b");
+  ASSERT_TRUE(Until([&] { return Has(a, LinkEvent::Kind::kConnected, 2); }));
+  EXPECT_GT(a.links->RoomFor(2), 0u);
 }
 
 TEST_F(NodeLinksTest, WhatIsSentWithoutALinkIsLost) {
