@@ -237,6 +237,7 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
                       .key = config.cluster->key,
                       .backup_timeout = config.cluster->backup_timeout,
                       .rejoin_after = config.cluster->rejoin_after,
+                      .copy_rate = config.cluster->copy_rate,
                       .spin = config.poll == PollMode::kEvent ? absl::ZeroDuration() : kSpin(),
                       .new_ports = NewLinkPorts(*config.cluster, server),
                       .random = Random,

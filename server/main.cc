@@ -108,6 +108,9 @@ DEFINE_string(
     rejoin_after, "30s",
     "with --cluster, the copies of a server that has ended wait for so long that it comes "
     "back, before servers with room make them, 0s to 24h [30s]");
+DEFINE_string(copy_rate, "",
+              "with --cluster, bytes a second that this server sends at most for copies to other "
+              "servers, as 100MiB: least 1MiB [none: no limit]");
 DEFINE_string(memory_for, "",
               "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that such pairs fill to nine tenths, "
               "and end [none: serve]");
@@ -171,6 +174,7 @@ ClusterFlags ClusterFlagsGiven() {
   flags.backup_timeout = FLAGS_backup_timeout;
   flags.zone = FLAGS_zone;
   flags.rejoin_after = FLAGS_rejoin_after;
+  flags.copy_rate = FLAGS_copy_rate;
   return flags;
 }
 

@@ -21,6 +21,8 @@ using Scheme = rdma::Address::Scheme;
 constexpr absl::Duration kBackupTimeoutLeast() { return absl::Milliseconds(100); }
 constexpr absl::Duration kBackupTimeoutMost() { return absl::Minutes(1); }
 constexpr absl::Duration kRejoinAfterMost() { return absl::Hours(24); }
+constexpr uint64_t kCopyRateLeast = uint64_t{1} << 20;
+constexpr uint64_t kCopyRateMost = uint64_t{1} << 40;
 
 // Any address of the machine.
 bool IsWildcard(const rdma::Address& address) {
@@ -195,6 +197,12 @@ absl::StatusOr<ClusterConfig> MakeClusterConfig(const ClusterFlags& flags,
       ParseTime("rejoin-after", flags.rejoin_after, absl::ZeroDuration(), kRejoinAfterMost());
   if (!rejoin_after.ok()) return rejoin_after.status();
   config.rejoin_after = *rejoin_after;
+  if (!flags.copy_rate.empty()) {
+    const absl::StatusOr<uint64_t> rate =
+        ParseBytes("copy-rate", flags.copy_rate, kCopyRateLeast, kCopyRateMost);
+    if (!rate.ok()) return rate.status();
+    config.copy_rate = *rate;
+  }
   return config;
 }
 
@@ -204,6 +212,7 @@ absl::Status CheckNoCluster(const ClusterFlags& flags) {
       {"cluster-listen", &flags.listen},
       {"cluster-key-file", &flags.key_file},
       {"zone", &flags.zone},
+      {"copy-rate", &flags.copy_rate},
       {"cluster-ca-file", &flags.etcd.ca_file},
       {"cluster-certificate-file", &flags.etcd.certificate_file},
       {"cluster-certificate-key-file", &flags.etcd.certificate_key_file},

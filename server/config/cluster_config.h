@@ -27,6 +27,7 @@ struct ClusterFlags {
   std::string backup_timeout = "1s";
   std::string zone = "";
   std::string rejoin_after = "30s";
+  std::string copy_rate = "";
 };
 
 struct ClusterConfig {
@@ -39,6 +40,7 @@ struct ClusterConfig {
   std::string zone;  // IsZone
   // The copies of a server that has ended wait for it for so long.
   absl::Duration rejoin_after;
+  uint64_t copy_rate = 0;  // bytes a second for copies to other servers; 0: no limit
 };
 
 // The rest of the configuration, which a cluster's part has to fit.

@@ -58,6 +58,7 @@ TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
   flags_.cluster.backup_timeout = "250ms";
   flags_.cluster.zone = "Rack-1.b_c";
   flags_.cluster.rejoin_after = "0s";
+  flags_.cluster.copy_rate = "100MiB";
   const absl::StatusOr<Config> config = MakeConfig(flags_);
   ASSERT_TRUE(config.ok()) << config.status();
   ASSERT_TRUE(config->cluster.has_value());
@@ -73,6 +74,7 @@ TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
   EXPECT_EQ(cluster.backup_timeout, absl::Milliseconds(250));
   EXPECT_EQ(cluster.zone, "Rack-1.b_c");
   EXPECT_EQ(cluster.rejoin_after, absl::ZeroDuration());
+  EXPECT_EQ(cluster.copy_rate, uint64_t{100} << 20);
 }
 
 TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
@@ -82,6 +84,7 @@ TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
   EXPECT_EQ(config->partitions, kClusterPartitions);
   EXPECT_EQ(config->cluster->backup_timeout, absl::Seconds(1));
   EXPECT_EQ(config->cluster->rejoin_after, absl::Seconds(30));
+  EXPECT_EQ(config->cluster->copy_rate, 0u) << "no limit";
 }
 
 TEST_F(ClusterConfigTest, PartitionsDoNotDependOnPollers) {
@@ -168,6 +171,8 @@ TEST_F(ClusterConfigTest, EachWrongFlagIsNamed) {
     refused("zone", "is no name of a zone", [zone](FlagValues& f) { f.cluster.zone = zone; });
   for (const char* time : {"", "1", "-1s", "25h", "inf"})
     refused("rejoin-after", "", [time](FlagValues& f) { f.cluster.rejoin_after = time; });
+  for (const char* rate : {"0", "1000", "1MiB/s", "-1MiB", "fast"})
+    refused("copy-rate", "", [rate](FlagValues& f) { f.cluster.copy_rate = rate; });
   refused("data-dir", "in memory only", [](FlagValues& f) { f.data_dir = "/data"; });
   refused("value-max", "write at most 1MiB", [](FlagValues& f) { f.value_max = "1048577"; });
 }

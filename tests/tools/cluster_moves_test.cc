@@ -79,6 +79,22 @@ TEST_F(ClusterMovesTest, ServersThatDoNotSayTheirSlotsAreLeftAlone) {
   for (const PlacedMove& move : PlanRebalance(status_)) EXPECT_EQ(move.move.from, "b");
 }
 
+// Each primary sends its shards' copies one after the other; two primaries do so at once.
+TEST_F(ClusterMovesTest, TheCostIsThatOfWholeShards) {
+  status_.cluster.shard_bytes = 60 << 20;
+  for (const char* id : {"a", "b", "c"}) AddServer(id, 8);
+  for (int i = 0; i < 2; ++i) AddShard({"a", "b"});
+  AddShard({"b", "a"});
+  const std::vector<PlacedMove> moves = {{0, {"b", "c"}}, {1, {"a", "c"}}, {2, {"a", "c"}}};
+  EXPECT_EQ(CostOf(status_, moves).bytes, uint64_t{180} << 20);
+  EXPECT_EQ(CostOf(status_, moves).time, std::nullopt) << "no server says its rate";
+  status_.servers["a"].stored.record->copy_rate = 10 << 20;
+  EXPECT_EQ(CostOf(status_, moves).time, std::nullopt) << "b does not";
+  status_.servers["b"].stored.record->copy_rate = 30 << 20;
+  EXPECT_EQ(CostOf(status_, moves).time, absl::Seconds(12)) << "a sends two, b one in 2 s";
+  EXPECT_EQ(CostOf(status_, {}).time, absl::ZeroDuration());
+}
+
 TEST_F(ClusterMovesTest, ADrainPrefersOtherZonesAndFreeSlots) {
   AddServer("a", 4, "z1");
   AddServer("b", 4, "z2");

@@ -153,6 +153,25 @@ absl::StatusOr<std::vector<PlacedMove>> PlanDrain(const ClusterStatus& status,
   return moves;
 }
 
+MovesCost CostOf(const ClusterStatus& status, absl::Span<const PlacedMove> moves) {
+  const uint64_t bytes = status.cluster.shard_bytes;
+  MovesCost cost{.bytes = bytes * moves.size(), .time = absl::ZeroDuration()};
+  std::map<std::string, absl::Duration> times;  // by primary
+  for (const PlacedMove& move : moves) {
+    const std::string& primary = status.shards[move.shard]->record.primary;
+    const auto server = status.servers.find(primary);
+    const uint64_t rate =
+        server == status.servers.end() || !server->second.stored.record.has_value()
+            ? 0
+            : server->second.stored.record->copy_rate;
+    if (rate == 0) return {cost.bytes, std::nullopt};
+    absl::Duration& time = times[primary];
+    time += absl::Seconds(static_cast<double>(bytes) / static_cast<double>(rate));
+    cost.time = std::max(*cost.time, time);
+  }
+  return cost;
+}
+
 absl::StatusOr<StoredShard> ShardIn(const ClusterStatus& status, uint64_t shard) {
   if (shard >= status.shards.size()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -7,10 +7,12 @@
 #define OSPREY_TOOLS_CLUSTER_MOVES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/placement.h"
@@ -29,6 +31,15 @@ std::vector<PlacedMove> PlanRebalance(const ClusterStatus& status);
 // the shard; or a copy moves to it).
 absl::StatusOr<std::vector<PlacedMove>> PlanDrain(const ClusterStatus& status,
                                                   const std::string& server);
+
+// What moves cost at most. The bytes are those of whole shards, since etcd does not tell how much they hold.
+struct MovesCost {
+  uint64_t bytes = 0;
+  // That the copies take at the least rate that is allowed them: a primary sends the copies of its shards one after the
+  // other, at its --copy-rate. Nothing: one of the primaries has none.
+  std::optional<absl::Duration> time;
+};
+MovesCost CostOf(const ClusterStatus& status, absl::Span<const PlacedMove> moves);
 
 // Begins the moves, if nothing of their shards has changed since `status` was read. Transactions are independent of
 // each other. Errors: INVALID_ARGUMENT (no such shard), NOT_FOUND (`to` does not run), those of BeginMove.

@@ -30,12 +30,14 @@ ClusterMember::ClusterMember(MemberOptions options, const std::vector<MemberTabl
                              PeerSender& sender)
     : options_(std::move(options)),
       identity_(options_.cluster.id),
-      watch_(options_.keys, options_.cluster.shards) {
+      watch_(options_.keys, options_.cluster.shards),
+      copy_rate_(options_.copy_rate) {
   assert(tables.size() == options_.cluster.shards);
   ShardMemberOptions shard{.keys = options_.keys,
                            .cluster = options_.cluster,
                            .server = options_.server,
                            .backup_timeout = options_.backup_timeout,
+                           .copy_rate = &copy_rate_,
                            .random = options_.random,
                            .log = options_.log};
   for (uint32_t i = 0; i < tables.size(); ++i)
@@ -48,10 +50,10 @@ ClusterMember::ClusterMember(MemberOptions options, const std::vector<MemberTabl
 void ClusterMember::BeginIncarnation() {
   incarnation_ = 0;
   while (incarnation_ == 0) incarnation_ = options_.random();
-  right_.emplace(RightOptions{
-      options_.keys.Server(options_.server),
-      {incarnation_, options_.addresses, 0, options_.slots, options_.zone, options_.clients},
-      options_.ttl});
+  right_.emplace(RightOptions{options_.keys.Server(options_.server),
+                              {incarnation_, options_.addresses, 0, options_.slots, options_.zone,
+                               options_.clients, options_.copy_rate},
+                              options_.ttl});
   for (const auto& shard : shards_) shard->SetServer(0, incarnation_);
 }
 

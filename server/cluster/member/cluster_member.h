@@ -37,6 +37,7 @@
 #include "server/cluster/configuration/placement.h"
 #include "server/cluster/configuration/store_identity.h"
 #include "server/cluster/etcd/etcd_store.h"
+#include "server/cluster/member/copy_rate.h"
 #include "server/cluster/member/replica_host.h"
 #include "server/cluster/member/shard_member.h"
 #include "server/cluster/right/peer_watch.h"
@@ -57,6 +58,7 @@ struct MemberOptions {
   absl::Duration backup_timeout = absl::Seconds(1);
   // The copies of a server that has ended wait for it for so long, before others make them.
   absl::Duration rejoin_after = absl::Seconds(30);
+  uint64_t copy_rate = 0;                           // CopyRate
   std::function<uint64_t()> random;                 // 64 bits. Required.
   std::function<void(absl::string_view line)> log;  // may be empty
 };
@@ -147,6 +149,7 @@ class ClusterMember {
   const MemberOptions options_;
   StoreIdentity identity_;
   ConfigurationWatch watch_;
+  CopyRate copy_rate_;
   std::vector<std::unique_ptr<ShardMember>> shards_;
 
   uint64_t incarnation_ = 0;

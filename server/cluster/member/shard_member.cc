@@ -413,7 +413,7 @@ void ShardMember::Pump(absl::Time now) {
   if (replica_.primary() == nullptr) return AskToJoin(now);
   replica_.ApplyTail();
   PumpAppends(now);
-  PumpCopy();
+  PumpCopy(now);
 }
 
 void ShardMember::PumpAppends(absl::Time now) {
@@ -439,11 +439,15 @@ void ShardMember::PumpAppends(absl::Time now) {
   }
 }
 
-void ShardMember::PumpCopy() {
+bool ShardMember::MaySendChunk(uint64_t to, absl::Time now) const {
+  return sender_.RoomFor(to) >= kRoomForAppends + kCopyBytesMax &&
+         (options_.copy_rate == nullptr || options_.copy_rate->MaySend(now));
+}
+
+void ShardMember::PumpCopy(absl::Time now) {
   if (!joiner_.has_value() || joiner_->is_sent) return;
   const ReplicaName joiner = NameOf(joiner_->replica);
-  while (table_.HasChunk() &&
-         sender_.RoomFor(joiner.incarnation) >= kRoomForAppends + kCopyBytesMax) {
+  while (table_.HasChunk() && MaySendChunk(joiner.incarnation, now)) {
     std::string chunk = table_.NextChunk();
     if (chunk.empty()) {
       SendCopy(joiner.incarnation, joiner, CopyKind::kEnd);
@@ -451,6 +455,7 @@ void ShardMember::PumpCopy() {
       replica_.primary()->EndCopy(joiner);
       return;
     }
+    if (options_.copy_rate != nullptr) options_.copy_rate->Sent(chunk.size(), now);
     SendCopy(joiner.incarnation, joiner, CopyKind::kChunk, 0, std::move(chunk));
   }
 }

@@ -52,6 +52,7 @@
 #include "server/cluster/configuration/shard_swaps.h"
 #include "server/cluster/configuration/swap_tracker.h"
 #include "server/cluster/etcd/etcd_store.h"
+#include "server/cluster/member/copy_rate.h"
 #include "server/cluster/member/replica_host.h"
 #include "server/cluster/replication/replication_messages.h"
 #include "server/cluster/replication/shard_replica.h"
@@ -70,6 +71,8 @@ struct ShardMemberOptions {
   absl::Duration join_interval = absl::Milliseconds(500);
   // A replica without room for the shard joins again after this.
   absl::Duration full_interval = absl::Seconds(10);
+  // Of all shards of the server; null: there is no limit. It outlives the member.
+  CopyRate* copy_rate = nullptr;
   std::function<uint64_t()> random;  // 64 bits. Required.
   // Takes a line for the operator's log. May be empty.
   std::function<void(absl::string_view line)> log;
@@ -181,7 +184,8 @@ class ShardMember {
   void TakeOfCopy(const CopyMessage& message, absl::Time now);
   void TakeBegin(const CopyMessage& message);
   void AskToJoin(absl::Time now);
-  void PumpCopy();
+  void PumpCopy(absl::Time now);
+  bool MaySendChunk(uint64_t to, absl::Time now) const;
   void SendCopy(uint64_t to, const ReplicaName& joiner, CopyKind kind, uint64_t lsn = 0,
                 std::string bytes = "");
   ReplicaName name() const { return {self_.incarnation, self_.life}; }

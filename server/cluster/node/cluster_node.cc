@@ -82,6 +82,7 @@ absl::Status ClusterNode::Open() {
                                 .ttl = kRightTtl(),
                                 .backup_timeout = options_.backup_timeout,
                                 .rejoin_after = options_.rejoin_after,
+                                .copy_rate = options_.copy_rate,
                                 .random = options_.random,
                                 .log = options_.log},
                   tables, links_);

@@ -65,6 +65,7 @@ struct NodeOptions {
   rdma::AuthKey::Pointer key;  // the cluster's; null only where all of `listen` is shm
   absl::Duration backup_timeout;
   absl::Duration rejoin_after;  // MemberOptions
+  uint64_t copy_rate = 0;       // MemberOptions
   // For so long a thread spins before it sleeps: one that waits for a commit, or that may get an append. Zero:
   // it sleeps at once.
   absl::Duration spin;

@@ -41,6 +41,7 @@ std::string EncodeServerRecord(const ServerRecord& record) {
       {"slots", record.slots},
       {"zone", record.zone},
       {"clients", record.clients},
+      {"copy_rate", record.copy_rate},
   };
   return JsonText(json);
 }
@@ -58,6 +59,9 @@ absl::StatusOr<ServerRecord> DecodeServerRecord(absl::string_view text) {
   if (!IsZone(record.zone)) reader.Fail("has a zone that is no name");
   record.addresses = ReadAddresses(reader, "addresses");
   if (json.contains("clients")) record.clients = ReadAddresses(reader, "clients");
+  if (json.contains("copy_rate")) {
+    record.copy_rate = reader.Number(json, "copy_rate", 0, std::numeric_limits<uint64_t>::max());
+  }
   if (!reader.ok()) return reader.status();
   return record;
 }

@@ -283,6 +283,11 @@ uint64_t Moving(const ClusterStatus& status) {
       }));
 }
 
+// Rounded up.
+std::string SecondsText(absl::Duration time) {
+  return absl::FormatDuration(absl::Ceil(time, absl::Seconds(1)));
+}
+
 void PrintMoves(CommandContext& context, const ClusterStatus& status,
                 const std::vector<PlacedMove>& moves, bool begun) {
   std::vector<std::string> people, plain;
@@ -297,7 +302,9 @@ void PrintMoves(CommandContext& context, const ClusterStatus& status,
     json["moves"].push_back(
         Json{{"shard", move.shard}, {"from", move.move.from}, {"to", move.move.to}});
   }
-  const std::string bytes = server::FormatSize(status.cluster.shard_bytes);
+  const MovesCost cost = CostOf(status, moves);
+  json["bytes_most"] = cost.bytes;
+  if (cost.time.has_value()) json["seconds_most"] = absl::ToDoubleSeconds(*cost.time);
   const uint64_t moving = Moving(status);
   json["moving"] = moving;
   if (moves.empty()) plain.push_back(absl::StrCat("moves=0 moving=", moving));
@@ -311,8 +318,13 @@ void PrintMoves(CommandContext& context, const ClusterStatus& status,
         "the servers move these copies, one to each server at a time; kvcli cluster status "
         "shows how far they are";
   } else if (!moves.empty()) {
-    first = absl::StrCat("these copies would move, each of up to ", bytes,
-                         "; nothing was changed, --yes does so");
+    first = absl::StrCat(
+        "these copies would move, of up to ", server::FormatSize(cost.bytes), " in all",
+        cost.time.has_value()
+            ? absl::StrCat(", in up to ", SecondsText(*cost.time), " at the servers' --copy-rate")
+            : ", as fast as the network allows, since not all servers "
+              "that send them have a --copy-rate",
+        "; nothing was changed, --yes does so");
   }
   people.insert(people.begin(), first);
   context.out->Result(absl::StrJoin(people, "\n"), absl::StrJoin(plain, "\n"), json);

@@ -24,6 +24,7 @@ namespace osprey {
 namespace {
 
 constexpr uint64_t kIncarnations[] = {11, 12, 13};
+constexpr size_t kLongChunk = 64 << 10;
 
 ClusterRecord Cluster() {
   ClusterRecord cluster;
@@ -45,6 +46,7 @@ class ShardMemberTest : public testing::Test {
                  {.keys = test.keys_,
                   .cluster = Cluster(),
                   .server = Id(number),
+                  .copy_rate = &test.copy_rate_,
                   .random = [&test] { return ++test.lives_; },
                   .log = [&test](absl::string_view line) { test.log_.emplace_back(line); }},
                  table, *this) {
@@ -62,16 +64,25 @@ class ShardMemberTest : public testing::Test {
                        : RegisterTable::Reserve(group);
       }
       bool Take() override { return has_memory; }
+      std::string NextChunk() override {
+        if (long_chunks == 0) return RegisterTable::NextChunk();
+        --long_chunks;
+        return std::string(kLongChunk, ' ');
+      }
+      absl::Status TakeChunk(absl::string_view chunk) override {
+        return chunk.size() == kLongChunk ? absl::OkStatus() : RegisterTable::TakeChunk(chunk);
+      }
       bool CanTake() const override { return true; }
       bool has_memory = true;
       bool is_full = false;
+      int long_chunks = 0;  // come first, and say nothing
     };
     Table table;
     std::deque<std::pair<uint64_t, std::pair<PeerMessageKind, std::string>>> sent;
     ShardMember member;
   };
 
-  ShardMemberTest() : watch_(keys_, 1) {
+  explicit ShardMemberTest(uint64_t copy_rate = 0) : watch_(keys_, 1), copy_rate_(copy_rate) {
     store_.Execute(CreateCluster(keys_, Cluster()));
     for (int i = 0; i < 3; ++i) {
       Transaction creation;
@@ -166,6 +177,7 @@ class ShardMemberTest : public testing::Test {
   const ClusterKeys keys_{"/osprey/test/"};
   ModelStore store_;
   ConfigurationWatch watch_;
+  CopyRate copy_rate_;  // of all three
   absl::Time now_ = absl::UnixEpoch();
   uint64_t lives_ = 0;
   std::vector<std::string> log_;
@@ -294,6 +306,36 @@ TEST_F(ShardMemberTest, ACopyLeavesRoomToAppends) {
   EXPECT_FALSE(sends_copy());
   nodes_[0].room = kCopyBytesMax + (1 << 20);
   EXPECT_TRUE(sends_copy());
+}
+
+class CopyRateTest : public ShardMemberTest {
+ protected:
+  CopyRateTest() : ShardMemberTest(/*copy_rate=*/1 << 20) {}
+};
+
+TEST_F(CopyRateTest, ACopyTakesItsTime) {
+  nodes_[0].table.long_chunks = 16;  // 1 MiB
+  Exchange(/*silent=*/-1, /*rounds=*/45);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value()) << "after 0.9 s";
+  EXPECT_LE(nodes_[0].table.long_chunks, 2);
+  Exchange(/*silent=*/-1, /*rounds=*/15);
+  EXPECT_TRUE(nodes_[0].member.WantedSwap(watch_, now_).has_value()) << "after 1.2 s";
+}
+
+// A turn that comes late makes up for 50 ms, and for no more.
+TEST(CopyRateOfTest, ALateTurnMakesUpForALittle) {
+  CopyRate rate(1 << 20);
+  absl::Time now = absl::UnixEpoch();
+  const auto chunks = [&] {
+    int sent = 0;
+    for (; rate.MaySend(now); ++sent) rate.Sent(kLongChunk / 4, now);
+    return sent;
+  };
+  (void)chunks();
+  now += absl::Milliseconds(47);  // of 15.6 ms each
+  EXPECT_EQ(chunks(), 3);
+  now += absl::Hours(1);
+  EXPECT_EQ(chunks(), 4);
 }
 
 TEST_F(ShardMemberTest, AReadFromBeforeAMembersKeyDoesNotEndIt) {

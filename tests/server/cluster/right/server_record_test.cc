@@ -10,11 +10,13 @@ namespace {
 TEST(ServerRecordTest, IsReadAsItWasWritten) {
   const ServerRecord record{0xF1,     {"rdma://10.0.0.1:7471", "shm:///run/osprey"},
                             17,       8,
-                            "rack-1", {"rdma://10.0.0.1:7411"}};
+                            "rack-1", {"rdma://10.0.0.1:7411"},
+                            1 << 20};
   const std::string text = EncodeServerRecord(record);
   EXPECT_EQ(
       text,
-      R"({"addresses":["rdma://10.0.0.1:7471","shm:///run/osprey"],"clients":["rdma://10.0.0.1:7411"],"counter":17,)"
+      R"({"addresses":["rdma://10.0.0.1:7471","shm:///run/osprey"],"clients":["rdma://10.0.0.1:7411"],)"
+      R"("copy_rate":1048576,"counter":17,)"
       R"("incarnation":"00000000000000f1","slots":8,"zone":"rack-1"})");
   const absl::StatusOr<ServerRecord> read = DecodeServerRecord(text);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -39,7 +41,10 @@ TEST(ServerRecordTest, NamesWhatItLacks) {
   ASSERT_TRUE(DecodeServerRecord("{" + good + "}").ok());
   EXPECT_TRUE(DecodeServerRecord("{" + good + R"(,"later":{"field":[]}})").ok());
   for (const std::string& text :
-       {std::string(""), std::string("17"), "{" + good, std::string(100000, '['),
+       {std::string(""),
+        std::string("17"),
+        "{" + good,
+        std::string(100000, '['),
         "{" + good + R"(,"x":)" + std::string(20000, ' ') + "1}",
         std::string(R"({"counter":1,"incarnation":"00000000000000f1"})"),
         std::string(R"({"addresses":[1],"counter":1,"incarnation":"00000000000000f1"})"),
@@ -48,9 +53,14 @@ TEST(ServerRecordTest, NamesWhatItLacks) {
         std::string(R"({"addresses":[],"counter":1,"incarnation":"0000000000000000"})"),
         std::string(R"({"addresses":[],"counter":1,"incarnation":"0x000000000000f1"})"),
         std::string(R"({"addresses":[],"counter":1,"incarnation":241})"),
-        "{" + good + R"(,"slots":-1})", "{" + good + R"(,"slots":1025})",
-        "{" + good + R"(,"clients":[7]})", "{" + good + R"(,"clients":"a"})",
-        "{" + good + R"(,"zone":7})", "{" + good + R"(,"zone":"a b"})",
+        "{" + good + R"(,"slots":-1})",
+        "{" + good + R"(,"slots":1025})",
+        "{" + good + R"(,"copy_rate":-1})",
+        "{" + good + R"(,"copy_rate":"1"})",
+        "{" + good + R"(,"clients":[7]})",
+        "{" + good + R"(,"clients":"a"})",
+        "{" + good + R"(,"zone":7})",
+        "{" + good + R"(,"zone":"a b"})",
         "{" + good + R"(,"zone":")" + std::string(65, 'z') + "\"}"}) {
     EXPECT_EQ(DecodeServerRecord(text).status().code(), absl::StatusCode::kDataLoss)
         << text.substr(0, 80);
