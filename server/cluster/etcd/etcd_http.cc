@@ -41,7 +41,9 @@ absl::Status StatusOf(CURLcode code, const Transfer& transfer, const char* detai
     return absl::DataLossError(absl::StrCat("the answer exceeds ", kEtcdAnswerBytesMax, " bytes"));
   if (code == CURLE_ABORTED_BY_CALLBACK)  // of BeforeSending
     return absl::UnavailableError("no answer: the connection was lost");
-  const std::string text = Excerpt(*detail != '\0' ? detail : curl_easy_strerror(code));
+  // libcurl's detail of these says how long that took: another error each time, to a log that tells of changes.
+  const bool has_time = code == CURLE_OPERATION_TIMEDOUT || code == CURLE_COULDNT_CONNECT;
+  const std::string text = Excerpt(*detail == '\0' || has_time ? curl_easy_strerror(code) : detail);
   const absl::string_view how = transfer.reply.sent ? "no answer: " : "cannot connect: ";
   return code == CURLE_OPERATION_TIMEDOUT ? absl::DeadlineExceededError(absl::StrCat(how, text))
                                           : absl::UnavailableError(absl::StrCat(how, text));

@@ -312,7 +312,20 @@ absl::Status ClusterMember::TakeMessage(uint64_t from, PeerMessageKind kind, abs
   return absl::DataLossError(absl::StrCat("a message of kind ", static_cast<int>(kind)));
 }
 
+// The log of a server that is cut off says that it has stopped. Of another etcd it has its own line.
+void ClusterMember::NoteRight(absl::Time now) {
+  if (!identity_.status().ok()) return;
+  const bool has_right = now < right_until();
+  had_right_ |= has_right;
+  if (!had_right_) return;
+  LogChange(has_right ? absl::OkStatus()
+                      : absl::UnavailableError("the right of this server to serve has ended: it "
+                                               "answers no client until etcd renews it"),
+            right_error_);
+}
+
 void ClusterMember::Pump(absl::Time now) {
+  NoteRight(now);
   for (const auto& shard : shards_) shard->Pump(now);
   if (shards_.size() > 1 && now >= balance_due_ && now < right_until()) Balance(now);
 }

@@ -142,6 +142,7 @@ class ClusterMember {
   void Assign();
   void Balance(absl::Time now);
   void LogChange(const absl::Status& status, std::string& last) const;
+  void NoteRight(absl::Time now);
   void Log(absl::string_view line) const {
     if (options_.log) options_.log(line);
   }
@@ -157,7 +158,9 @@ class ClusterMember {
   absl::Time next_renewal_ = absl::InfinitePast();
   int64_t renewal_revision_ = 0;  // of the identity, when the renewal was made
 
-  std::string renewal_error_, read_error_, cluster_error_;  // that were logged, and last
+  // Logged last; empty: none that lasts.
+  std::string renewal_error_, read_error_, cluster_error_, right_error_;
+  bool had_right_ = false;
 
   // By incarnation: when one that is to have a link was last one of LinkedServers for a reason of its own.
   std::map<uint64_t, absl::Time> linked_;

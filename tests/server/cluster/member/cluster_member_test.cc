@@ -184,6 +184,25 @@ TEST_F(ClusterMemberTest, AGapInReadsBeginsTheTimeOfOthersAgain) {
   ADD_FAILURE() << "the key was not removed";
 }
 
+TEST_F(ClusterMemberTest, TheEndOfTheRightIsLoggedOnceAndSoIsItsReturn) {
+  const auto lines = [this](const std::string& text) {
+    return std::count_if(log_.begin(), log_.end(), [&text](const std::string& line) {
+      return line.find(text) != std::string::npos;
+    });
+  };
+  Begin(0);
+  At(0).Pump(now_);  // it has none yet
+  RunFor(absl::Seconds(1));
+  EXPECT_EQ(lines("the right of this server"), 0);
+  now_ += absl::Seconds(3);
+  for (int i = 0; i < 3; ++i) At(0).Pump(now_);
+  EXPECT_EQ(lines("the right of this server to serve has ended"), 1);
+  RunFor(absl::Seconds(1));
+  ASSERT_TRUE(At(0).Serves(0, now_));
+  EXPECT_EQ(lines("it has passed: the right of this server to serve has ended"), 1);
+  EXPECT_EQ(lines("the right of this server"), 2);
+}
+
 TEST_F(ClusterMemberTest, AnotherStoreEndsTheRight) {
   Begin(0);
   RunFor(absl::Seconds(1));
