@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "index/layout/partitions.h"
 #include "rdma/background_thread.h"
+#include "server/cluster/etcd/etcd_client.h"
 #include "server/cluster/links/peer_links.h"
 #include "server/config/host_limits.h"
 #include "server/directory.h"
@@ -72,7 +73,8 @@ absl::Status Fit(const ClusterRecord& record, Config& config) {
 }
 
 absl::StatusOr<ClusterRecord> ReadCluster(const EtcdUri& uri, const ClusterKeys& keys,
-                                          EtcdClient& store, const std::atomic<bool>& stop) {
+                                          ConfigurationStore& store,
+                                          const std::atomic<bool>& stop) {
   std::string logged;
   for (;;) {
     const absl::StatusOr<RangeAnswer> answer = store.Range({keys.Cluster()}, kReadTimeout());
@@ -213,7 +215,7 @@ absl::StatusOr<std::unique_ptr<ClusterParts>> OpenCluster(Config& config,
     return absl::ResourceExhaustedError(
         "no descriptor is left for the cluster's thread; allow more open files (ulimit -n)");
   }
-  for (std::unique_ptr<EtcdClient>* const client : {&parts->renewals, &parts->calls}) {
+  for (std::unique_ptr<ConfigurationStore>* const client : {&parts->renewals, &parts->calls}) {
     absl::StatusOr<std::unique_ptr<EtcdClient>> created = EtcdClient::Create(own.etcd);
     if (!created.ok()) return created.status();
     *client = *std::move(created);
@@ -240,6 +242,7 @@ absl::Status StartNode(const Config& config, const std::atomic<bool>& stop, Serv
                       .copy_rate = config.cluster->copy_rate,
                       .spin = config.poll == PollMode::kEvent ? absl::ZeroDuration() : kSpin(),
                       .new_ports = NewLinkPorts(*config.cluster, server),
+                      .clock_sources = cluster.clock_sources,
                       .random = Random,
                       .log = LogOfCluster,
                       .stop = stop};

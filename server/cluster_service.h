@@ -8,15 +8,17 @@
 #define OSPREY_SERVER_CLUSTER_SERVICE_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rdma/lease_clock.h"
 #include "server/cluster/configuration/cluster_keys.h"
 #include "server/cluster/configuration/cluster_record.h"
-#include "server/cluster/etcd/etcd_client.h"
+#include "server/cluster/etcd/etcd_store.h"
 #include "server/cluster/node/cluster_node.h"
 #include "server/cluster/node/replicated_writes.h"
 #include "server/cluster/node/wake.h"
@@ -29,15 +31,16 @@ namespace osprey::server {
 
 struct Server;
 
-// The store, and what it says of the cluster. It stays where it is.
+// The store, what it says of the cluster, and the clock by which this server's right lasts. It stays where it is.
 struct ClusterParts {
   explicit ClusterParts(std::string key_prefix) : keys(std::move(key_prefix)) {}
   ClusterParts(const ClusterParts&) = delete;
   ClusterParts& operator=(const ClusterParts&) = delete;
 
   const ClusterKeys keys;
-  std::unique_ptr<EtcdClient> renewals, calls;
+  std::unique_ptr<ConfigurationStore> renewals, calls;
   ClusterRecord record;
+  std::function<std::unique_ptr<ClockSources>()> clock_sources = MachineClocks;
   Wake wake;
 };
 

@@ -33,7 +33,7 @@ bool Is(const LinkEvent& event, PeerMessageKind kind) {
 ClusterNode::ClusterNode(NodeOptions options, NodeParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
-      clock_(MachineClocks()),
+      clock_(options_.clock_sources()),
       steps_(*this, parts_.wake, options_.spin),
       lingering_(options_.spin),
       links_({.server = options_.server,

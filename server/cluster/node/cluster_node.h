@@ -70,6 +70,8 @@ struct NodeOptions {
   // it sleeps at once.
   absl::Duration spin;
   NodeLinks::NewPorts new_ports;
+  // Of the clock by which the right and leases last.
+  std::function<std::unique_ptr<ClockSources>()> clock_sources = MachineClocks;
   std::function<uint64_t()> random;
   std::function<void(absl::string_view line)> log;
   // The server is to end: it hands its data over to another one, if it can, and its engines end.
