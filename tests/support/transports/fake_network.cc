@@ -202,6 +202,42 @@ absl::Status Network::Execute(End& end, absl::Span<const ReadRequest> reads) {
   return absl::OkStatus();
 }
 
+// --- Domains that are out of reach ---------------------------------------------------------------
+
+bool Network::MayArrive(const End& end) const {
+  if (!is_blocked) return true;
+  const End* const peer = Find(end.peer);
+  return peer == nullptr ||
+         !is_blocked(peer->transport->domain_name(), end.transport->domain_name());
+}
+
+bool Network::MayRead(const End& end) const {
+  if (!end.MayRead()) return false;
+  const End* const peer = Find(end.peer);
+  return peer == nullptr || (MayArrive(end) && MayArrive(*peer));
+}
+
+void Network::NoteBlocks() {
+  for (FakeTransport* const transport : transports_) transport->Wake();
+}
+
+void Network::EndDomain(absl::string_view domain_name, bool is_reported) {
+  ended_domains_.emplace(domain_name);
+  std::erase_if(listeners_,
+                [&](const auto& one) { return one.second->domain_name() == domain_name; });
+  std::vector<ConnectionId> ids;
+  for (const auto& [id, end] : ends_) {
+    if (end->transport->domain_name() == domain_name) ids.push_back(id);
+  }
+  for (const ConnectionId id : ids) {
+    if (is_reported) {
+      Break(id);
+    } else {
+      Cut(id);
+    }
+  }
+}
+
 // --- Domain -------------------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<Memory>> FakeDomain::Register(rdma::HostMemory& memory,

@@ -69,6 +69,7 @@ End* FakeTransport::OpenEnd(ConnectionId id) const {
 absl::StatusOr<std::string> FakeTransport::Listen(absl::string_view uri, uint64_t incarnation) {
   assert(incarnation != 0);
   (void)incarnation;
+  if (network_->ended_domains_.contains(domain_name_)) return rdma::PeerGoneError("it has ended");
   std::string address(uri);
   if (absl::EndsWith(address, ":0")) {
     address = absl::StrCat(uri.substr(0, uri.size() - 1), ++network_->last_port_);
@@ -84,7 +85,8 @@ absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri, uint3
   end.announced = true;
   end.uri = std::string(uri);
   auto listener = network_->listeners_.find(end.uri);
-  if (listener == network_->listeners_.end()) {
+  const bool has_ended = network_->ended_domains_.contains(domain_name_);
+  if (listener == network_->listeners_.end() || has_ended) {
     network_->Close(end, rdma::NoListenerError(uri), true);
     return end.id;
   }
@@ -310,11 +312,12 @@ void FakeTransport::Disconnect(ConnectionId id) {
 bool FakeTransport::HasEvent(const End& end) const {
   switch (end.state) {
     case End::State::kRequested:
-      return !end.announced;
+      return !end.announced && network_->MayArrive(end);
     case End::State::kConnecting:
       return false;
     case End::State::kOpen:
-      return end.connected_due || end.MayReceive() || end.MayRead();
+      return ((end.connected_due || end.MayReceive()) && network_->MayArrive(end)) ||
+             network_->MayRead(end);
     case End::State::kClosing:
       return !end.end_held || !end.batches.empty();
   }
@@ -337,6 +340,7 @@ bool FakeTransport::NextEvent(End& end, Event& event) {
     return true;
   }
   if (end.state == End::State::kConnecting) return false;
+  if (end.state == End::State::kOpen && !network_->MayArrive(end)) return false;
   if (end.connected_due) {
     end.connected_due = false;
     event.kind = Event::Kind::kConnected;
@@ -390,10 +394,10 @@ void FakeTransport::ReturnCredits() {
 // Executes the next batch of this end, if it may.
 bool FakeTransport::NextReads(ConnectionId id, ReadsDone& done) {
   End* end = network_->Find(id);
-  if (end->state != End::State::kOpen || !end->MayRead()) return false;
+  if (end->state != End::State::kOpen || !network_->MayRead(*end)) return false;
   if (network_->before_reads) network_->before_reads(id);
   end = network_->Find(id);
-  if (end->state != End::State::kOpen || !end->MayRead()) return false;
+  if (end->state != End::State::kOpen || !network_->MayRead(*end)) return false;
   const End::Batch batch = std::move(end->batches.front());
   end->batches.pop_front();
   end->reads_posted -= batch.reads.size();

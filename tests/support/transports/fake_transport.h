@@ -31,6 +31,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -117,9 +118,17 @@ class Network {
   void SetVersion(const std::string& uri, uint16_t version) { versions_[uri] = version; }
   // Every transport of this domain reports kDeviceLost.
   void LoseDevice(absl::string_view domain_name);
+  // The process of this domain is gone, though its objects are not yet: nothing of it is reached any more, and it
+  // reaches nothing. Its peers get kDisconnected if `is_reported`; else their connections are cut.
+  void EndDomain(absl::string_view domain_name, bool is_reported);
+  // Wakes all transports: is_blocked answers otherwise now.
+  void NoteBlocks();
   // Connection requests from this domain bring `status`: the source holds too many descriptors.
   void FailRequests(absl::string_view domain_name, absl::Status status);
 
+  // Whether nothing that is sent from one domain to another arrives now. It arrives later: requests to connect and their
+  // acceptance, and frames. READs need both directions. Empty: never.
+  std::function<bool(absl::string_view from, absl::string_view to)> is_blocked;
   // Called before each piece of each READ is copied, with the bytes to be read as `remote`. A
   // writer may run in it. The memory may be released in it, which fails the READ.
   std::function<void(absl::Span<const std::byte> remote)> before_piece;
@@ -142,6 +151,8 @@ class Network {
             size_t bytes);
   // The piece after which some pieces are copied again; `pieces`: none.
   size_t DrawReplay(size_t pieces);
+  bool MayArrive(const End& end) const;
+  bool MayRead(const End& end) const;
   absl::Status Execute(End& end, absl::Span<const rdma::ReadRequest> reads);
 
   const NetworkOptions options_;
@@ -161,6 +172,7 @@ class Network {
   std::map<std::string, FakeTransport*> listeners_;      // by URI
   std::map<std::string, uint16_t> versions_;             // likewise; of others: kProtocolVersion
   std::map<std::string, absl::Status> failed_requests_;  // by domain name
+  std::set<std::string, std::less<>> ended_domains_;
   std::vector<FakeTransport*> transports_;
 };
 

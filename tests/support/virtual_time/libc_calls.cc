@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -299,6 +300,15 @@ int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t) {
 int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* signals,
                 size_t) {
   return ppoll(fds, count, timeout, signals);
+}
+
+size_t fwrite(const void* bytes, size_t size, size_t count, FILE* file) {
+  VirtualThreads* const threads = VirtualThreads::Running();
+  if (threads != nullptr && file == stderr &&
+      threads->Print({static_cast<const char*>(bytes), size * count}))
+    return count;
+  static auto* const system = osprey::System<size_t(const void*, size_t, size_t, FILE*)>("fwrite");
+  return system(bytes, size, count, file);
 }
 
 // --- Clocks and random numbers.

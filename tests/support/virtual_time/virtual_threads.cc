@@ -116,6 +116,8 @@ void VirtualThreads::Join(Id thread) {
   threads_.erase(found);
 }
 
+bool VirtualThreads::HasEnded(Id thread) { return thread->has_ended; }
+
 void VirtualThreads::SetName(Id thread, std::string name) { thread->name = std::move(name); }
 
 // --- Time ----------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "tests/support/split_mix64.h"
 
 namespace osprey {
@@ -83,9 +84,14 @@ class VirtualThreads {
   // Runs `first` on a virtual thread of a host of its own, until it returns. REQUIRES: all others have been joined then.
   void Run(std::function<void()> first);
 
+  // Takes what virtual threads write to stderr by fwrite, with the name of their host. Empty: nothing.
+  using Output = std::function<void(absl::string_view host, absl::string_view text)>;
+  void SetOutput(Output output) { output_ = std::move(output); }
+
   // --- On a virtual thread.
   Id Start(VirtualHost& host, std::string name, std::function<void()> run);
   void Join(Id thread);
+  static bool HasEnded(Id thread);
   int64_t now() const { return now_; }
   // A time that no other call has returned.
   int64_t Tick() { return ++now_; }
@@ -108,6 +114,10 @@ class VirtualThreads {
   // Until the next write to a descriptor, or `time`.
   void AwaitWrite(int64_t time) { (void)Await(&written_, time); }
   void NoteWrite() { Wake(&written_, true); }
+  bool Print(absl::string_view text) {
+    if (output_) output_(host().name, text);
+    return static_cast<bool>(output_);
+  }
   static void SetName(Id thread, std::string name);
 
  private:
@@ -121,6 +131,7 @@ class VirtualThreads {
   static VirtualThreads* running_;
 
   const VirtualThreadsOptions options_;
+  Output output_;
   SplitMix64 random_;
   int64_t now_ = 0;
   uint64_t switches_ = 0;

@@ -1,0 +1,217 @@
+#include "tests/simulation/cluster/cluster_simulation.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/cluster/cluster_clients.h"
+#include "tests/simulation/cluster/cluster_faults.h"
+#include "tests/simulation/cluster/cluster_world.h"
+#include "tests/simulation/cluster/simulated_server.h"
+#include "tests/simulation/cluster/simulated_store.h"
+
+namespace osprey {
+namespace {
+
+// After the last fault. (A server that ended is waited for, and copies go one after the other.)
+constexpr int64_t kWholeMax = 90 * kSecond;
+// … and all operations have ended.
+constexpr int64_t kEqualMax = 20 * kSecond;
+
+class Run {
+ public:
+  explicit Run(ClusterWorld& world)
+      : world_(world), faults_(world, store_, servers_, clients_) {}
+
+  void All() {
+    Begin();
+    if (world_.options.has_faults) {
+      faults_.Run();
+    } else {
+      store_.is_calm = true;
+    }
+    for (const auto& client : clients_) client->Join();
+    const int64_t calm = world_.now();
+    while (!IsWhole() && world_.now() < calm + kWholeMax) world_.Sleep(20 * kMillisecond);
+    if (!IsWhole()) world_.Wrong(absl::StrCat("a shard lacks copies: ", Describe()));
+    if (world_.report.wrong.empty()) AwaitEqual();
+    End();
+    world_.report.virtual_ms += static_cast<uint64_t>(world_.now() / kMillisecond);
+    if (world_.report.wrong.empty()) world_.Wrong(Judge(histories_, world_.report));
+  }
+
+ private:
+  void Begin() {
+    std::string addresses;
+    for (uint32_t i = 0; i < world_.plan.servers; ++i) {
+      servers_.push_back(std::make_unique<SimulatedServer>(world_, store_, i));
+      servers_.back()->Start();
+    }
+    // A list has the scheme once.
+    for (const auto& server : servers_) {
+      if (world_.plan.has_one_address && !addresses.empty()) break;
+      absl::StrAppend(&addresses, addresses.empty() ? "shm://" : ",", "/", server->id());
+    }
+    const int each = world_.options.operations / world_.plan.clients;
+    for (int i = 0; i < world_.plan.clients; ++i) {
+      clients_.push_back(
+          std::make_unique<SimulatedClusterClient>(world_, i, addresses, each, histories_));
+      clients_.back()->Start();
+    }
+  }
+
+  void End() {
+    for (const auto& server : servers_) {
+      if (server->runs()) server->Stop();
+    }
+    for (const auto& server : servers_) {
+      server->Join();
+      world_.report.promotions += server->promotions();
+    }
+    for (const VirtualThreads::Id late : store_.late) world_.threads.Join(late);
+    if (world_.network.connections() != 0 && world_.report.wrong.empty())
+      world_.Wrong(absl::StrCat(world_.network.connections(), " ends of connections are left"));
+  }
+
+  bool IsWhole() const {
+    const std::vector<ShardRecord> records = faults_.Records();
+    return std::all_of(records.begin(), records.end(), [&](const ShardRecord& record) {
+      return record.in_sync.size() == std::min(world_.plan.replicas, world_.plan.servers) &&
+             !record.primary.empty() && !record.move.has_value();
+    });
+  }
+
+  std::string Describe() const {
+    std::string text;
+    for (const ShardRecord& record : faults_.Records()) absl::StrAppend(&text, EncodeShardRecord(record), " ");
+    return text;
+  }
+
+  void AwaitEqual() {
+    const int64_t end = world_.now() + kEqualMax;
+    std::string different = Compare();
+    while (!different.empty() && world_.now() < end) {
+      world_.Sleep(100 * kMillisecond);
+      different = Compare();
+    }
+    if (!different.empty()) world_.Wrong(different);
+  }
+
+  // Copies of a shard that differ.
+  std::string Compare() {
+    const std::vector<ShardRecord> records = faults_.Records();
+    for (uint32_t shard = 0; shard < records.size(); ++shard) {
+      const ShardRecord& record = records[shard];
+      const auto contents_of = [&](const std::string& id) {
+        return servers_[static_cast<size_t>(id[0] - 'a')]->ContentsOf(shard);
+      };
+      if (record.primary.empty()) return "there is no primary";
+      const auto wanted = contents_of(record.primary);
+      for (const Replica& replica : record.in_sync) {
+        const auto held = contents_of(replica.server);
+        if (held == wanted) continue;
+        std::string text = absl::StrCat("shard ", shard, ": server ", replica.server, " has ",
+                                        held.size(), " keys, its primary ", record.primary, " ",
+                                        wanted.size());
+        for (const auto& [key, content] : wanted) {
+          if (const auto found = held.find(key); found == held.end() || !(found->second == content))
+            absl::StrAppend(&text, ", ", key, " differs");
+        }
+        return text;
+      }
+    }
+    return "";
+  }
+
+  ClusterWorld& world_;
+  StoreState store_;
+  ClusterFaults::Servers servers_;
+  ClusterFaults::Clients clients_;
+  ClusterFaults faults_;
+  ClusterHistories histories_;
+};
+
+struct Named {
+  const char* name;
+  uint64_t ClusterCounts::*count;
+  uint64_t per_100_runs;  // that there must be
+};
+constexpr std::array kCounts{
+    Named{"operations", &ClusterCounts::operations, 10'000},
+    Named{"unknown", &ClusterCounts::unknown, 0},
+    Named{"histories", &ClusterCounts::histories, 0},
+    Named{"undecided", &ClusterCounts::undecided, 0},
+    Named{"promotions", &ClusterCounts::promotions, 300},
+    Named{"writes answered by another server than they began at", &ClusterCounts::answered_elsewhere, 50},
+    Named{"GETs by READ", &ClusterCounts::read_gets, 1000},
+    Named{"READs refused without a lease", &ClusterCounts::uncovered_reads, 20},
+    Named{"kills", &ClusterCounts::kills, 50},
+    Named{"stops", &ClusterCounts::stops, 50},
+    Named{"ends", &ClusterCounts::ends, 10},
+    Named{"cuts from the store", &ClusterCounts::cuts_from_store, 10},
+    Named{"outages of the store", &ClusterCounts::store_outages, 5},
+    Named{"cuts between servers", &ClusterCounts::cuts_of_links, 10},
+    Named{"one-way cuts", &ClusterCounts::one_way_cuts, 10},
+    Named{"cuts of clients", &ClusterCounts::cuts_of_clients, 10},
+    Named{"moves", &ClusterCounts::moves, 5},
+    Named{"drifts", &ClusterCounts::drifts, 10},
+    Named{"broken connections", &ClusterCounts::broken, 50},
+    Named{"held READs", &ClusterCounts::held_reads, 50},
+    Named{"lost transactions", &ClusterCounts::store_lost, 50},
+    Named{"transactions without an answer", &ClusterCounts::store_unanswered, 50},
+    Named{"late transactions", &ClusterCounts::store_late, 50},
+    Named{"virtual ms", &ClusterCounts::virtual_ms, 0},
+    Named{"switches", &ClusterCounts::switches, 0},
+};
+
+}  // namespace
+
+ClusterReport SimulateCluster(const ClusterSimulationOptions& options) {
+  ClusterReport report;
+  report.runs = 1;
+  SplitMix64 random(options.seed);
+  const ClusterPlan plan = MakeClusterPlan(random);
+  active_mistake = options.mistake;
+  {
+    ClusterWorld world(options, plan, random, report);
+    world.threads.SetOutput([&world](absl::string_view host, absl::string_view text) {
+      world.Log(absl::StrCat(host, ": ", text.substr(0, text.find('\n'))));
+    });
+    world.threads.Run([&world] { Run(world).All(); });
+    report.switches = world.threads.switches();
+  }
+  active_mistake = ReplicationMistake::kNone;
+  if (!report.wrong.empty())
+    absl::StrAppend(&report.wrong, "\nseed ", options.seed, ", ", options.operations,
+                    " operations; ", plan.servers, " servers, ", plan.shards, " shards, ",
+                    plan.replicas, " replicas, ", plan.clients, " clients");
+  return report;
+}
+
+void ClusterCounts::Add(const ClusterCounts& other) {
+  runs += other.runs;
+  for (const Named& one : kCounts) this->*one.count += other.*one.count;
+}
+
+std::string ClusterCounts::ToString() const {
+  std::string text = absl::StrCat(runs, " runs");
+  for (const Named& one : kCounts) absl::StrAppend(&text, ", ", this->*one.count, " ", one.name);
+  return text;
+}
+
+std::string ClusterCounts::Void() const {
+  std::string text;
+  for (const Named& one : kCounts) {
+    const uint64_t least = one.per_100_runs * runs / 100;
+    if (this->*one.count < least)
+      absl::StrAppend(&text, "only ", this->*one.count, " ", one.name, " of ", least, "; ");
+  }
+  if (undecided * 500 > histories) absl::StrAppend(&text, undecided, " histories undecided; ");
+  return text;
+}
+
+}  // namespace osprey

@@ -1,0 +1,49 @@
+// The store of a simulated cluster, as one process of a server reaches it: late, without an answer, or not at all.
+//
+// Thread rule: as ConfigurationStore.
+
+#ifndef OSPREY_TESTS_SIMULATION_CLUSTER_SIMULATED_STORE_H_
+#define OSPREY_TESTS_SIMULATION_CLUSTER_SIMULATED_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "server/cluster/etcd/etcd_store.h"
+#include "tests/simulation/cluster/cluster_world.h"
+
+namespace osprey {
+
+// What all servers have in common of it.
+struct StoreState {
+  bool is_calm = false;      // it answers soon
+  int64_t down_until = 0;    // an outage
+  VirtualHost host{"store"};
+  std::vector<VirtualThreads::Id> late;  // transactions on their way
+};
+
+class SimulatedStore final : public ConfigurationStore {
+ public:
+  // `is_cut`: this server does not reach it now.
+  SimulatedStore(ClusterWorld& world, StoreState& state, std::function<bool()> is_cut)
+      : world_(world), state_(state), is_cut_(std::move(is_cut)) {}
+
+  absl::StatusOr<RangeAnswer> Range(const StoreRange& range, absl::Duration timeout) override;
+  TransactionResult Execute(const Transaction& transaction, absl::Duration timeout) override;
+  // A call is under way.
+  bool is_busy() const { return is_busy_; }
+
+ private:
+  bool IsOut() const { return is_cut_() || world_.now() < state_.down_until; }
+  int64_t Latency();
+  TransactionResult ExecuteNow(const Transaction& transaction, int64_t end);
+
+  ClusterWorld& world_;
+  StoreState& state_;
+  const std::function<bool()> is_cut_;
+  bool is_busy_ = false;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_SIMULATION_CLUSTER_SIMULATED_STORE_H_
