@@ -103,10 +103,8 @@ bool ClusterFaults::MayLose(const SimulatedServer& server) const {
       const auto other = std::find_if(servers_.begin(), servers_.end(), [&](const auto& one) {
         return one->id() == replica.server;
       });
-      if (!(*other)->runs() || (*other)->stops()) return false;
-      // … whose present process has it.
-      const RangeAnswer key = world_.store.Range({world_.keys.Server(replica.server)});
-      return !key.keys.empty() && key.keys[0].create_revision == replica.create_revision;
+      return (*other)->runs() && !(*other)->stops() &&
+             (*other)->create_revision() == replica.create_revision;
     });
   });
 }
@@ -124,9 +122,13 @@ void ClusterFaults::Kill() {
 void ClusterFaults::End() {
   SimulatedServer& server = AnyServer();
   if (!server.runs() || server.stops() || !MayLose(server)) return;
+  // With two copies it drops one that is silent meanwhile, and is the last one then.
+  const bool is_alone = world_.plan.replicas == 2;
+  if (is_alone) Undo(true);
   ++world_.report.ends;
   Note(absl::StrCat("server ", server.id(), " is to end"));
   server.Stop();
+  while (is_alone && server.runs()) world_.Sleep(10 * kMillisecond);
   Later(world_.Random(3 * kSecond), [this, &server] {
     while (server.runs()) world_.Sleep(10 * kMillisecond);
     server.Start();
@@ -190,8 +192,10 @@ void ClusterFaults::CutClients() {
   });
 }
 
-// By an operator.
+// By an operator. (To a server without a copy: there is one at any time if there are more servers than copies. *Else* the
+// move stays, since it would leave too few copies.)
 void ClusterFaults::Move() {
+  if (world_.plan.servers <= world_.plan.replicas) return;
   const uint32_t shard = static_cast<uint32_t>(world_.random.Below(world_.plan.shards));
   const RangeAnswer answer = world_.store.Range({world_.keys.Shard(shard)});
   const StoredShard stored{shard, answer.keys.at(0).mod_revision,

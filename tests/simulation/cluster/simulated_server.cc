@@ -53,7 +53,7 @@ void SimulatedServer::Run(Process& process) {
   for (const auto& [store, seen] : {std::pair(&server.cluster->renewals, &process.renewals),
                                     std::pair(&server.cluster->calls, &process.calls)}) {
     auto made = std::make_unique<SimulatedStore>(
-        world_, store_, [this, &process] { return process.is_killed || is_cut_from_store; });
+        world_, store_, world_.keys.Server(id_), [this, &process] { return process.is_killed || is_cut_from_store; });
     *seen = made.get();
     *store = std::move(made);
   }
@@ -90,6 +90,12 @@ void SimulatedServer::Join() {
 
 bool SimulatedServer::has_transaction() const {
   return process_ != nullptr && process_->calls != nullptr && process_->calls->is_busy();
+}
+
+// (Renewals create the key.)
+int64_t SimulatedServer::create_revision() const {
+  return process_ == nullptr || process_->renewals == nullptr ? 0
+                                                              : process_->renewals->create_revision();
 }
 
 std::map<std::string, SimulatedServer::Content> SimulatedServer::ContentsOf(uint32_t shard) {

@@ -46,6 +46,8 @@ class SimulatedServer {
   bool stops() const { return process_ != nullptr && process_->bell.rung(); }
   // A transaction of it is on its way to the store.
   bool has_transaction() const;
+  // Of its key, by its present process; 0: it has none.
+  int64_t create_revision() const;
   VirtualHost& host() { return host_; }
   const std::string& id() const { return id_; }
   std::string address() const { return absl::StrCat("shm:///", id_); }

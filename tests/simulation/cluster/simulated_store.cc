@@ -45,6 +45,18 @@ TransactionResult SimulatedStore::Execute(const Transaction& transaction, absl::
   return result;
 }
 
+TransactionResult SimulatedStore::Apply(ClusterWorld& world, const std::string& key,
+                                        int64_t& create_revision, const Transaction& transaction) {
+  const auto created = [&] {
+    const RangeAnswer answer = world.store.Range({key});
+    return answer.keys.empty() ? 0 : answer.keys[0].create_revision;
+  };
+  const int64_t before = created();
+  TransactionResult result = world.store.Execute(transaction);
+  if (const int64_t now = created(); now != 0 && now != before) create_revision = now;
+  return result;
+}
+
 TransactionResult SimulatedStore::ExecuteNow(const Transaction& transaction, int64_t end) {
   world_.Sleep(Latency());
   if (IsOut()) return Unknown();
@@ -55,13 +67,13 @@ TransactionResult SimulatedStore::ExecuteNow(const Transaction& transaction, int
   }
   if (fate == 1) {
     ++world_.report.store_late;
-    state_.late.push_back(world_.threads.Start(state_.host, "late", [this, transaction] {
-      world_.Sleep(world_.Random(3 * kSecond));
-      (void)world_.store.Execute(transaction);
-    }));
+    state_.late.push_back(world_.threads.Start(state_.host, "late", [&world = world_, key = key_, created = create_revision_, transaction] {
+          world.Sleep(world.Random(3 * kSecond));
+          (void)Apply(world, key, *created, transaction);
+        }));
     return Unknown();
   }
-  TransactionResult result = world_.store.Execute(transaction);
+  TransactionResult result = Apply(world_, key_, *create_revision_, transaction);
   if (fate == 2) {
     ++world_.report.store_unanswered;
     return Unknown();
