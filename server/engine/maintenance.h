@@ -82,7 +82,8 @@ class Maintenance {
   const uint64_t own_partitions_;
   // By partition: when a step is due; InfiniteFuture: by another poller.
   std::vector<absl::Time> step_at_;
-  absl::Time timer_ = absl::InfiniteFuture();
+  // At first all own tables: they may have keys from before, which expire. *Else* these stay until a write comes.
+  absl::Time timer_ = absl::InfinitePast();
   uint64_t unmaintained_ = 0;     // partitions that may need a step, a bit each
   uint64_t used_ = 0;             // likewise, those that were used here since step_at_ was set
   uint32_t maintained_last_ = 0;  // a partition: the next one is first in turn

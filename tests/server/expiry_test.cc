@@ -294,6 +294,20 @@ TEST(ServerExpiryTest, AnIdleServerEndsWhatHasExpiredAndWakesSeldomForIt) {
   EXPECT_EQ(server.table().stats().expiries, kKeys);
 }
 
+// As after a promotion, or with a data directory.
+TEST(ServerExpiryTest, AnIdleServerEndsWhatHasExpiredBeforeItBegan) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(WithTtl(client.PutFrame(1, "key", "value"), kSecondNs)).code,
+            StatusCode::kOk);
+  server.EndEngines();
+  server.PassTime(absl::Seconds(2));
+  server.BeginEngines();
+  server.Advance(absl::Seconds(1));
+  EXPECT_EQ(server.table().stats().expiring_keys, 0);
+}
+
 TEST(ServerExpiryTest, WhatExpiresInAnotherPollersTableIsSweptAndWakesFewPollers) {
   HarnessOptions options;
   options.pollers = 2;

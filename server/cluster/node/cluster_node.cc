@@ -294,7 +294,7 @@ bool ClusterNode::RunStore(absl::Time now) {
   if (!call.has_value()) return worked;
   call_ = *std::move(call);
   // Before a swap that makes another server the primary.
-  Publish(now);
+  if (!IsMistake(ReplicationMistake::kPublishesAfterSwap)) Publish(now);
   call_thread_->Begin([this] {
     if (call_.range.has_value()) {
       call_read_ = parts_.calls.Range(*call_.range, kCallTimeout());

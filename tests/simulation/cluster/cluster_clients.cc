@@ -250,10 +250,12 @@ void SimulatedClusterClient::Ended(const Call& call, const absl::StatusOr<T>& an
   if (operation.outcome == Outcome::kUnknown && is_write) ++report.unknown;
   if (answer.ok()) {
     Tell(*answer, operation);
-    versions_[call.key] = operation.version;
+    if (operation.version != 0) versions_[call.key] = operation.version;
     if (is_write && engines_->Of(call.key).connection().uri() != call.server)
       ++report.answered_elsewhere;
   }
+  if (world_.options.log)
+    world_.Log(absl::StrCat(call.key, " ", operation.ToString(), " ", answer.status().ToString()));
   for (const uint64_t word : {static_cast<uint64_t>(operation.returned), operation.version,
                               static_cast<uint64_t>(operation.outcome)})
     report.trace_hash = (report.trace_hash ^ word) * 0x100000001b3;

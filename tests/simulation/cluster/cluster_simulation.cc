@@ -121,6 +121,11 @@ class Run {
           if (const auto found = held.find(key); found == held.end() || !(found->second == content))
             absl::StrAppend(&text, ", ", key, " differs");
         }
+        for (const auto& [key, content] : held) {
+          if (!wanted.contains(key))
+            absl::StrAppend(&text, ", ", key, " is only there: version ", content.version,
+                            ", expiry ", content.expiry_ns);
+        }
         return text;
       }
     }
