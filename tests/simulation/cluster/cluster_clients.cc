@@ -72,8 +72,8 @@ std::vector<rdma::ConnectionId> SimulatedClusterClient::connections() const {
 
 void SimulatedClusterClient::Run() {
   domain_ = world_.network.NewDomain(domain());
-  lease_clock_ =
-      std::make_unique<LeaseClock>(std::make_unique<HostClocks>(world_.options.trusts_stopped_clock));
+  lease_clock_ = std::make_unique<LeaseClock>(
+      std::make_unique<HostClocks>(world_.options.trusts_stopped_clock));
   client::EngineOptions options;
   options.connection.uri = uris_;
   options.connection.seed = world_.random.Next();
@@ -166,7 +166,8 @@ void SimulatedClusterClient::Begin() {
   operation.kind = kind;
   operation.client = number_;
   operation.call = world_.threads.Tick();
-  const int64_t time = 200 * kMillisecond + world_.Random(world_.random.Chance(50) ? kSecond : 6 * kSecond);
+  const int64_t time =
+      200 * kMillisecond + world_.Random(world_.random.Chance(50) ? kSecond : 6 * kSecond);
   call.deadline = world_.now() + time;
   call.until = Now() + absl::Nanoseconds(time);
   switch (kind) {
@@ -174,8 +175,9 @@ void SimulatedClusterClient::Begin() {
     case Kind::kPutIfAbsent:
     case Kind::kPutIfVersion:
       operation.value = absl::StrCat("v", number_, ".", left_, ".");
-      operation.value.resize(operation.value.size() +
-                             static_cast<size_t>(world_.Random(world_.random.Chance(20) ? 9000 : 60)), 'x');
+      operation.value.resize(operation.value.size() + static_cast<size_t>(world_.Random(
+                                                          world_.random.Chance(20) ? 9000 : 60)),
+                             'x');
       if (world_.random.Chance(world_.plan.ttl_percent)) {
         const int64_t ttl = 10 * kMillisecond + world_.Random(3 * kSecond);
         call.options.ttl = absl::Nanoseconds(ttl);

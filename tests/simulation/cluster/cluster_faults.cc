@@ -100,9 +100,8 @@ bool ClusterFaults::MayLose(const SimulatedServer& server) const {
     if (record.Find(server.id()) == nullptr) return true;
     return std::any_of(record.in_sync.begin(), record.in_sync.end(), [&](const Replica& replica) {
       if (replica.server == server.id()) return false;
-      const auto other = std::find_if(servers_.begin(), servers_.end(), [&](const auto& one) {
-        return one->id() == replica.server;
-      });
+      const auto other = std::find_if(servers_.begin(), servers_.end(),
+                                      [&](const auto& one) { return one->id() == replica.server; });
       return (*other)->runs() && !(*other)->stops() &&
              (*other)->create_revision() == replica.create_revision;
     });
@@ -111,7 +110,8 @@ bool ClusterFaults::MayLose(const SimulatedServer& server) const {
 
 void ClusterFaults::Kill() {
   SimulatedServer& server = AnyServer();
-  for (int i = 0; i < 200 && server.runs() && !MayLose(server); ++i) world_.Sleep(10 * kMillisecond);
+  for (int i = 0; i < 200 && server.runs() && !MayLose(server); ++i)
+    world_.Sleep(10 * kMillisecond);
   if (!server.runs() || server.stops() || !MayLose(server)) return;
   ++world_.report.kills;
   Note(absl::StrCat("server ", server.id(), " is killed"));
@@ -155,7 +155,8 @@ void ClusterFaults::CutFromStore() {
   }
   SimulatedServer& server = AnyServer();
   ++world_.report.cuts_from_store;
-  Note(absl::StrCat("server ", server.id(), " is cut off from the store for ", time / kMillisecond, " ms"));
+  Note(absl::StrCat("server ", server.id(), " is cut off from the store for ", time / kMillisecond,
+                    " ms"));
   server.is_cut_from_store = true;
   Later(time, [&server] { server.is_cut_from_store = false; });
 }
@@ -167,8 +168,8 @@ void ClusterFaults::CutLinks() {
   const bool is_one_way = world_.random.Chance(50);
   ++(is_one_way ? world_.report.one_way_cuts : world_.report.cuts_of_links);
   const int64_t time = world_.Random(world_.random.Chance(40) ? 300 * kMillisecond : 5 * kSecond);
-  Note(absl::StrCat("nothing arrives from ", from, " at ", to, is_one_way ? "" : ", nor back, ", " for ",
-                    time / kMillisecond, " ms"));
+  Note(absl::StrCat("nothing arrives from ", from, " at ", to, is_one_way ? "" : ", nor back, ",
+                    " for ", time / kMillisecond, " ms"));
   world_.Block(from, to, true);
   if (!is_one_way) world_.Block(to, from, true);
   Later(time, [this, from, to, is_one_way] {
@@ -201,7 +202,8 @@ void ClusterFaults::Move() {
   const StoredShard stored{shard, answer.keys.at(0).mod_revision,
                            DecodeShardRecord(answer.keys[0].value).value()};
   const std::string& to = AnyServer().id();
-  if (stored.record.in_sync.empty() || stored.record.Find(to) != nullptr || stored.record.move.has_value())
+  if (stored.record.in_sync.empty() || stored.record.Find(to) != nullptr ||
+      stored.record.move.has_value())
     return;
   const std::string& from =
       stored.record.in_sync[world_.random.Below(stored.record.in_sync.size())].server;
@@ -216,8 +218,9 @@ void ClusterFaults::Move() {
 void ClusterFaults::Drift() {
   ++world_.report.drifts;
   const auto set = [this](VirtualHost& host) {
-    const int64_t tenths = world_.random.Chance(50) ? (world_.random.Chance(50) ? 100'000 : -100'000)
-                                                    : world_.Random(200'000) - 100'000;
+    const int64_t tenths = world_.random.Chance(50)
+                               ? (world_.random.Chance(50) ? 100'000 : -100'000)
+                               : world_.Random(200'000) - 100'000;
     host.SetRates(world_.now(), world_.Random(800) - 400, tenths);
   };
   for (const auto& server : servers_) set(server->host());

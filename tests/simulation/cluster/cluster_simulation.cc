@@ -24,8 +24,7 @@ constexpr int64_t kEqualMax = 20 * kSecond;
 
 class Run {
  public:
-  explicit Run(ClusterWorld& world)
-      : world_(world), faults_(world, store_, servers_, clients_) {}
+  explicit Run(ClusterWorld& world) : world_(world), faults_(world, store_, servers_, clients_) {}
 
   void All() {
     Begin();
@@ -87,7 +86,8 @@ class Run {
 
   std::string Describe() const {
     std::string text;
-    for (const ShardRecord& record : faults_.Records()) absl::StrAppend(&text, EncodeShardRecord(record), " ");
+    for (const ShardRecord& record : faults_.Records())
+      absl::StrAppend(&text, EncodeShardRecord(record), " ");
     return text;
   }
 
@@ -114,9 +114,9 @@ class Run {
       for (const Replica& replica : record.in_sync) {
         const auto held = contents_of(replica.server);
         if (held == wanted) continue;
-        std::string text = absl::StrCat("shard ", shard, ": server ", replica.server, " has ",
-                                        held.size(), " keys, its primary ", record.primary, " ",
-                                        wanted.size());
+        std::string text =
+            absl::StrCat("shard ", shard, ": server ", replica.server, " has ", held.size(),
+                         " keys, its primary ", record.primary, " ", wanted.size());
         for (const auto& [key, content] : wanted) {
           if (const auto found = held.find(key); found == held.end() || !(found->second == content))
             absl::StrAppend(&text, ", ", key, " differs");
@@ -151,7 +151,8 @@ constexpr std::array kCounts{
     Named{"histories", &ClusterCounts::histories, 0},
     Named{"undecided", &ClusterCounts::undecided, 0},
     Named{"promotions", &ClusterCounts::promotions, 300},
-    Named{"writes answered by another server than they began at", &ClusterCounts::answered_elsewhere, 50},
+    Named{"writes answered by another server than they began at",
+          &ClusterCounts::answered_elsewhere, 50},
     Named{"GETs by READ", &ClusterCounts::read_gets, 1000},
     Named{"READs refused without a lease", &ClusterCounts::uncovered_reads, 20},
     Named{"kills", &ClusterCounts::kills, 50},
@@ -162,13 +163,13 @@ constexpr std::array kCounts{
     Named{"cuts between servers", &ClusterCounts::cuts_of_links, 10},
     Named{"one-way cuts", &ClusterCounts::one_way_cuts, 10},
     Named{"cuts of clients", &ClusterCounts::cuts_of_clients, 10},
-    Named{"moves", &ClusterCounts::moves, 5},
+    Named{"moves", &ClusterCounts::moves, 2},
     Named{"drifts", &ClusterCounts::drifts, 10},
     Named{"broken connections", &ClusterCounts::broken, 50},
     Named{"held READs", &ClusterCounts::held_reads, 50},
-    Named{"lost transactions", &ClusterCounts::store_lost, 50},
-    Named{"transactions without an answer", &ClusterCounts::store_unanswered, 50},
-    Named{"late transactions", &ClusterCounts::store_late, 50},
+    Named{"lost transactions", &ClusterCounts::store_lost, 20},
+    Named{"transactions without an answer", &ClusterCounts::store_unanswered, 20},
+    Named{"late transactions", &ClusterCounts::store_late, 20},
     Named{"virtual ms", &ClusterCounts::virtual_ms, 0},
     Named{"switches", &ClusterCounts::switches, 0},
 };

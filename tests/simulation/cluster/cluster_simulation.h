@@ -40,12 +40,14 @@ struct ClusterSimulationOptions {
 struct ClusterCounts {
   uint64_t runs = 0, operations = 0, unknown = 0, histories = 0, undecided = 0;
   uint64_t promotions = 0, hand_overs = 0;
-  uint64_t answered_elsewhere = 0;  // writes that began at another server than the one that answered them
-  uint64_t read_gets = 0;           // GETs that a READ has answered
-  uint64_t uncovered_reads = 0;     // READs refused for the lack of a lease
-  uint64_t expired = 0;             // GETs that found nothing though the last write had an expiry
+  uint64_t answered_elsewhere =
+      0;                   // writes that began at another server than the one that answered them
+  uint64_t read_gets = 0;  // GETs that a READ has answered
+  uint64_t uncovered_reads = 0;  // READs refused for the lack of a lease
+  uint64_t expired = 0;          // GETs that found nothing though the last write had an expiry
   uint64_t kills = 0, stops = 0, ends = 0, cuts_from_store = 0, cuts_of_links = 0, one_way_cuts = 0,
-           cuts_of_clients = 0, store_outages = 0, moves = 0, drifts = 0, broken = 0, held_reads = 0;
+           cuts_of_clients = 0, store_outages = 0, moves = 0, drifts = 0, broken = 0,
+           held_reads = 0;
   uint64_t store_lost = 0, store_unanswered = 0, store_late = 0;
   uint64_t virtual_ms = 0, switches = 0;
 

@@ -18,7 +18,7 @@ namespace {
 bool IsLong() { return std::getenv("OSPREY_TEST_LONG") != nullptr; }
 
 TEST(ClusterSimulationTest, EveryAnswerIsRightWhateverHappens) {
-  const uint64_t seeds = IsLong() ? 3000 : 60;
+  const uint64_t seeds = IsLong() ? 3000 : 30;
   ClusterCounts counts;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const ClusterReport report = SimulateCluster({.seed = seed, .operations = 300});

@@ -10,7 +10,9 @@
 namespace osprey {
 namespace {
 
-std::string HostOf(absl::string_view domain) { return std::string(domain.substr(0, domain.find('.'))); }
+std::string HostOf(absl::string_view domain) {
+  return std::string(domain.substr(0, domain.find('.')));
+}
 
 }  // namespace
 
@@ -31,7 +33,7 @@ ClusterPlan MakeClusterPlan(SplitMix64& random) {
   plan.has_one_address = random.Chance(20);
   plan.faults = 4 + static_cast<uint32_t>(random.Below(8));
   plan.fault_every_ms_max = random.Chance(50) ? 2500 : 800;
-  plan.think_ms_max = random.Chance(50) ? 200 : 30;
+  plan.think_ms_max = random.Chance(50) ? 1200 : 300;
   plan.ttl_percent = random.Chance(30) ? 40 : 0;
   if (random.Chance(70)) {
     plan.threads.preempt_per_10k = random.Chance(50) ? 300 : 30;
@@ -77,7 +79,8 @@ int64_t HostClocks::BootTimeNs() {
 }
 
 void ClusterWorld::Log(absl::string_view line) {
-  if (options.log) options.log(absl::StrFormat("%10.6f %s", static_cast<double>(now()) / 1e9, line));
+  if (options.log)
+    options.log(absl::StrFormat("%10.6f %s", static_cast<double>(now()) / 1e9, line));
 }
 
 void ClusterWorld::Block(const std::string& from, const std::string& to, bool is_blocked) {

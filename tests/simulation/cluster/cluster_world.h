@@ -67,14 +67,18 @@ struct ClusterWorld {
 
   int64_t now() const { return threads.now(); }
   void Sleep(int64_t ns) { threads.SleepUntil(now() + ns); }
-  int64_t Random(int64_t below) { return static_cast<int64_t>(random.Below(static_cast<uint64_t>(below))); }
+  int64_t Random(int64_t below) {
+    return static_cast<int64_t>(random.Below(static_cast<uint64_t>(below)));
+  }
   void Log(absl::string_view line);
   void Wrong(std::string what) {
     if (report.wrong.empty()) report.wrong = std::move(what);
   }
   // Of domains: what is between them in this direction does not arrive.
   void Block(const std::string& from, const std::string& to, bool is_blocked);
-  static std::string ServerName(uint32_t server) { return std::string(1, static_cast<char>('a' + server)); }
+  static std::string ServerName(uint32_t server) {
+    return std::string(1, static_cast<char>('a' + server));
+  }
 
   const ClusterSimulationOptions& options;
   const ClusterPlan plan;

@@ -46,12 +46,11 @@ int Main(int count, char** arguments) {
   }
   ClusterCounts counts;
   for (uint64_t seed = flags.first_seed; seed < flags.first_seed + flags.seeds; ++seed) {
-    ClusterSimulationOptions options{
-        .seed = seed,
-        .operations = flags.operations,
-        .has_faults = flags.faults != 0,
-        .mistake = static_cast<ReplicationMistake>(flags.mistake),
-        .trusts_stopped_clock = flags.stopped_clock != 0};
+    ClusterSimulationOptions options{.seed = seed,
+                                     .operations = flags.operations,
+                                     .has_faults = flags.faults != 0,
+                                     .mistake = static_cast<ReplicationMistake>(flags.mistake),
+                                     .trusts_stopped_clock = flags.stopped_clock != 0};
     if (flags.verbose != 0)
       options.log = [](absl::string_view line) { std::cout << line << std::endl; };
     const ClusterReport report = SimulateCluster(options);

@@ -47,13 +47,13 @@ void SimulatedServer::Run(Process& process) {
   const server::Config config = MakeConfig();
   process.server = std::make_unique<server::Server>();
   server::Server& server = *process.server;
-  server.places.push_back(
-      {rdma::Address::Scheme::kShm, world_.network.NewDomain(process.domain)});
+  server.places.push_back({rdma::Address::Scheme::kShm, world_.network.NewDomain(process.domain)});
   server.cluster = std::make_unique<server::ClusterParts>("/osprey/simulated/");
   for (const auto& [store, seen] : {std::pair(&server.cluster->renewals, &process.renewals),
                                     std::pair(&server.cluster->calls, &process.calls)}) {
     auto made = std::make_unique<SimulatedStore>(
-        world_, store_, world_.keys.Server(id_), [this, &process] { return process.is_killed || is_cut_from_store; });
+        world_, store_, world_.keys.Server(id_),
+        [this, &process] { return process.is_killed || is_cut_from_store; });
     *seen = made.get();
     *store = std::move(made);
   }
@@ -94,8 +94,9 @@ bool SimulatedServer::has_transaction() const {
 
 // (Renewals create the key.)
 int64_t SimulatedServer::create_revision() const {
-  return process_ == nullptr || process_->renewals == nullptr ? 0
-                                                              : process_->renewals->create_revision();
+  return process_ == nullptr || process_->renewals == nullptr
+             ? 0
+             : process_->renewals->create_revision();
 }
 
 std::map<std::string, SimulatedServer::Content> SimulatedServer::ContentsOf(uint32_t shard) {
@@ -109,8 +110,8 @@ std::map<std::string, SimulatedServer::Content> SimulatedServer::ContentsOf(uint
       do {
         cursor = table->Walk(cursor, 1 << 20, [&](const index::WalkedKey& key) {
           if (rdma::ShardOf(key.key, world_.plan.shards) != shard) return;
-          contents[std::string(key.key)] = {std::string(server::wal::TextOf(key.value)), key.version,
-                                            key.expiry_ns};
+          contents[std::string(key.key)] = {std::string(server::wal::TextOf(key.value)),
+                                            key.version, key.expiry_ns};
         });
       } while (cursor != 0);
     }

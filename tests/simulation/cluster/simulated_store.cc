@@ -67,7 +67,9 @@ TransactionResult SimulatedStore::ExecuteNow(const Transaction& transaction, int
   }
   if (fate == 1) {
     ++world_.report.store_late;
-    state_.late.push_back(world_.threads.Start(state_.host, "late", [&world = world_, key = key_, created = create_revision_, transaction] {
+    state_.late.push_back(world_.threads.Start(
+        state_.host, "late",
+        [&world = world_, key = key_, created = create_revision_, transaction] {
           world.Sleep(world.Random(3 * kSecond));
           (void)Apply(world, key, *created, transaction);
         }));

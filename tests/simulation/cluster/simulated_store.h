@@ -19,8 +19,8 @@ namespace osprey {
 
 // What all servers have in common of it.
 struct StoreState {
-  bool is_calm = false;      // it answers soon
-  int64_t down_until = 0;    // an outage
+  bool is_calm = false;    // it answers soon
+  int64_t down_until = 0;  // an outage
   VirtualHost host{"store"};
   std::vector<VirtualThreads::Id> late;  // transactions on their way
 };

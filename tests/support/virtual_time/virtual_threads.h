@@ -10,7 +10,7 @@
 //   });
 //
 // libc_calls.cc has the calls of the C library by which code waits, starts threads, or reads a clock or random
-// numbers: of mutexes, condition variables, pthread_create, poll, nanosleep, clock_gettime, getrandom and so on. On
+// numbers. These are those of mutexes and condition variables, poll, nanosleep, clock_gettime, getrandom and others. On
 // a virtual thread they come here; on others they are the system's. So std::mutex, std::condition_variable,
 // absl::SleepFor and absl::Now need nothing. A thread that pthread_create starts is of the host of its creator.
 //
