@@ -15,8 +15,8 @@
 // absl::SleepFor and absl::Now need nothing. A thread that pthread_create starts is of the host of its creator.
 //
 // A switch to another thread is possible in these calls alone. Which one goes on is drawn, of those that can. Now
-// and then a thread is set aside in such a call: for a moment, or for long. Time passes with each switch, a little
-// with each look at a clock, and as far as the next timer when no thread can go on.
+// and then a thread is set aside in such a call: for a moment, or for long. Time passes with each switch, and a little
+// with each look at a clock. When no thread can go on, it passes as far as the next timer.
 //
 // No thread-local storage: all virtual threads share that of the system's thread. Reads that block and
 // timed futexes are not covered.
