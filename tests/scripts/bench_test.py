@@ -397,12 +397,14 @@ def a_part_or_flag_that_is_none_is_status_two_and_measures_nothing():
 
 
 def a_cluster_on_paper_has_the_constants_of_the_sources_and_names_its_bounds():
-    ran = subprocess.run([scale, "--servers=3,1000", "--json"], capture_output=True, text=True, check=True)
+    ran = subprocess.run([scale, "--servers=3,64,1000", "--json"], capture_output=True, text=True, check=True)
     result = json.loads(ran.stdout)
     assert (result["known"]["ttl_s"], result["known"]["client_frame_bytes"]) == (3, 5120), result["known"]
-    three, thousand = result["rows"]
+    three, many, thousand = result["rows"]
     assert (three["links_a_server"], three["connections_a_client"], three["bounds"]) == (4, 4, []), three
-    assert thousand["links_a_server"] == 1998 and len(thousand["bounds"]) == 3, thousand
+    # 192 copies are three at each server, each with two others.
+    assert (many["copies_a_server"], many["links_a_server"]) == (3, 12), many
+    assert thousand["links_a_server"] == 4 and len(thousand["bounds"]) == 2, thousand
     for wrong in ("--servers=0", "--servers=many", "--replicas=0", "--record-bytes=-1", "--etcd-mbps=0", "--bogus"):
         ran = subprocess.run([scale, wrong], capture_output=True, text=True, check=False)
         assert (ran.returncode, ran.stdout) == (2, ""), wrong

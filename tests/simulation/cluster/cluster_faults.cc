@@ -56,7 +56,8 @@ void ClusterFaults::Run() {
 }
 
 void ClusterFaults::Fault() {
-  switch (world_.random.Below(14)) {
+  if (world_.plan.servers > world_.plan.replicas && world_.random.Chance(15)) return Move();
+  switch (world_.random.Below(13)) {
     case 0:
     case 1:
     case 2:
@@ -74,10 +75,8 @@ void ClusterFaults::Fault() {
     case 9:
       return CutClients();
     case 10:
-      return Move();
-    case 11:
       return Drift();
-    case 12:
+    case 11:
       return BreakConnections();
     default:
       return HoldReads();
@@ -122,17 +121,13 @@ void ClusterFaults::Kill() {
 void ClusterFaults::End() {
   SimulatedServer& server = AnyServer();
   if (!server.runs() || server.stops() || !MayLose(server)) return;
-  // With two copies it drops one that is silent meanwhile, and is the last one then.
-  const bool is_alone = world_.plan.replicas == 2;
-  if (is_alone) Undo(true);
+  // No other fault meanwhile. It drops members that are silent, and then it may be the last one.
+  Undo(true);
   ++world_.report.ends;
   Note(absl::StrCat("server ", server.id(), " is to end"));
   server.Stop();
-  while (is_alone && server.runs()) world_.Sleep(10 * kMillisecond);
-  Later(world_.Random(3 * kSecond), [this, &server] {
-    while (server.runs()) world_.Sleep(10 * kMillisecond);
-    server.Start();
-  });
+  while (server.runs()) world_.Sleep(10 * kMillisecond);
+  Later(world_.Random(3 * kSecond), [&server] { server.Start(); });
 }
 
 // Its memory answers READs meanwhile.
@@ -193,18 +188,19 @@ void ClusterFaults::CutClients() {
   });
 }
 
-// By an operator. (To a server without a copy: there is one at any time if there are more servers than copies. *Else* the
-// move stays, since it would leave too few copies.)
+// By an operator, to a server without a copy. (There is one at any time, since there are more servers than copies. *Else*
+// the move stays, since it would leave too few copies.)
 void ClusterFaults::Move() {
-  if (world_.plan.servers <= world_.plan.replicas) return;
   const uint32_t shard = static_cast<uint32_t>(world_.random.Below(world_.plan.shards));
   const RangeAnswer answer = world_.store.Range({world_.keys.Shard(shard)});
   const StoredShard stored{shard, answer.keys.at(0).mod_revision,
                            DecodeShardRecord(answer.keys[0].value).value()};
-  const std::string& to = AnyServer().id();
-  if (stored.record.in_sync.empty() || stored.record.Find(to) != nullptr ||
-      stored.record.move.has_value())
-    return;
+  std::vector<std::string> without;
+  for (const auto& server : servers_) {
+    if (stored.record.Find(server->id()) == nullptr) without.push_back(server->id());
+  }
+  if (stored.record.in_sync.empty() || without.empty() || stored.record.move.has_value()) return;
+  const std::string& to = without[world_.random.Below(without.size())];
   const std::string& from =
       stored.record.in_sync[world_.random.Below(stored.record.in_sync.size())].server;
   const absl::StatusOr<ShardSwap> swap = BeginMove(stored, {.from = from, .to = to});

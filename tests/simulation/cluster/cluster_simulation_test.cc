@@ -2,6 +2,7 @@
 
 #include "tests/simulation/cluster/cluster_simulation.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -38,6 +39,36 @@ TEST(ClusterSimulationTest, TheSameSeedIsTheSameRun) {
     EXPECT_EQ(one.switches, two.switches);
   }
 }
+
+// With these seeds, of which simulate_cluster has found each.
+struct Mistaken {
+  const char* name;
+  ReplicationMistake mistake;
+  std::vector<uint64_t> seeds;
+};
+
+class ClusterMistakesTest : public testing::TestWithParam<Mistaken> {};
+
+TEST_P(ClusterMistakesTest, IsFound) {
+  ExpectFound(GetParam().name, GetParam().seeds, [](uint64_t seed, bool has_mistake) {
+    return SimulateCluster(
+               {.seed = seed,
+                .operations = 300,
+                .mistake = has_mistake ? GetParam().mistake : ReplicationMistake::kNone})
+        .wrong;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mistakes, ClusterMistakesTest,
+    testing::Values(
+        Mistaken{"answers uncommitted", ReplicationMistake::kAnswersUncommitted, {103, 206}},
+        Mistaken{"expiry not reported", ReplicationMistake::kExpiryNotReported, {8, 9, 10}}),
+    [](const auto& one) {
+      std::string name = one.param.name;
+      std::replace(name.begin(), name.end(), ' ', '_');
+      return name;
+    });
 
 TEST(ClusterSimulationTest, ARunWithTooFewEventsIsVoid) {
   ClusterCounts counts;

@@ -61,11 +61,11 @@ TransactionResult SimulatedStore::ExecuteNow(const Transaction& transaction, int
   world_.Sleep(Latency());
   if (IsOut()) return Unknown();
   const uint64_t fate = state_.is_calm ? 99 : world_.random.Below(100);
-  if (fate == 0) {
+  if (fate < 3) {
     ++world_.report.store_lost;
     return Unknown();
   }
-  if (fate == 1) {
+  if (fate < 6) {
     ++world_.report.store_late;
     state_.late.push_back(world_.threads.Start(
         state_.host, "late",
@@ -76,7 +76,7 @@ TransactionResult SimulatedStore::ExecuteNow(const Transaction& transaction, int
     return Unknown();
   }
   TransactionResult result = Apply(world_, key_, *create_revision_, transaction);
-  if (fate == 2) {
+  if (fate < 9) {
     ++world_.report.store_unanswered;
     return Unknown();
   }
