@@ -449,6 +449,8 @@ TEST(ServerEngineTest, ARegionFullOfHolesIsTidiedUpAndThenTheServerSleeps) {
 
 TEST(ServerEngineTest, AnIdleServerSleepsUntilItsNextTimer) {
   ServerHarness server;
+  EXPECT_LE(server.engine().next_timer(), server.now()) << "the tables may have keys from before";
+  (void)server.engine().Poll(server.now());
   EXPECT_TRUE(server.engine().Arm());
   EXPECT_EQ(server.engine().next_timer(), absl::InfiniteFuture());
   EXPECT_EQ(server.engine().fds().size(), 1);

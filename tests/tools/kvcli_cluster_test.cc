@@ -29,6 +29,8 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
+constexpr uint64_t kCopyRate = 1 << 20;  // of each server, bytes a second
+
 // One etcd for all cases; each has a cluster of its own.
 class KvcliClusterTest : public ::testing::Test {
  protected:
@@ -73,9 +75,13 @@ class KvcliClusterTest : public ::testing::Test {
   }
   // Puts the key of a server, and returns its create revision.
   int64_t PutServer(const std::string& id, uint64_t incarnation, uint64_t counter) const {
-    Put(keys_->Server(id),
-        EncodeServerRecord(
-            {incarnation, {"rdma://10.0.0.7:7471", "shm:///run/" + id}, counter, 4, "z2"}));
+    Put(keys_->Server(id), EncodeServerRecord({incarnation,
+                                               {"rdma://10.0.0.7:7471", "shm:///run/" + id},
+                                               counter,
+                                               4,
+                                               "z2",
+                                               {},
+                                               kCopyRate}));
     return KeysBelow(keys_->Server(id)).at(0).create_revision;
   }
 
@@ -386,6 +392,11 @@ TEST_F(KvcliClusterTest, CopiesMoveByCommand) {
   EXPECT_EQ(run({"drain", "b"}).out,
             "shard=0 from=b to=c begun=no\nshard=1 from=b to=c begun=no\n"
             "shard=2 from=b to=c begun=no\nshard=3 from=b to=c begun=no\n");
+  const Json drain = Json::parse(run({"drain", "b", "--json"}).out);
+  const uint64_t bytes =
+      4 * DecodeClusterRecord(KeysBelow(keys_->Cluster()).at(0).value)->shard_bytes;
+  EXPECT_EQ(drain["bytes_most"], bytes);
+  EXPECT_EQ(drain["seconds_at_copy_rate"], bytes / kCopyRate);
   ends = true;
   renewals.join();
   ExpectFailure(run({"drain", "b"}), 1, "shard 0: each other server that runs has a copy, or no");

@@ -32,11 +32,11 @@ std::vector<PlacedMove> PlanRebalance(const ClusterStatus& status);
 absl::StatusOr<std::vector<PlacedMove>> PlanDrain(const ClusterStatus& status,
                                                   const std::string& server);
 
-// What moves cost at most. The bytes are those of whole shards, since etcd does not tell how much they hold.
+// What moves cost.
 struct MovesCost {
-  uint64_t bytes = 0;
-  // That the copies take at the least rate that is allowed them: a primary sends the copies of its shards one after the
-  // other, at its --copy-rate. Nothing: one of the primaries has none.
+  uint64_t bytes = 0;  // of whole shards: etcd does not tell how much of them is used
+  // That these bytes take at the --copy-rate of the primaries, each of which sends its shards one after the other.
+  // Nothing: a primary has no such limit.
   std::optional<absl::Duration> time;
 };
 MovesCost CostOf(const ClusterStatus& status, absl::Span<const PlacedMove> moves);

@@ -304,7 +304,7 @@ void PrintMoves(CommandContext& context, const ClusterStatus& status,
   }
   const MovesCost cost = CostOf(status, moves);
   json["bytes_most"] = cost.bytes;
-  if (cost.time.has_value()) json["seconds_most"] = absl::ToDoubleSeconds(*cost.time);
+  if (cost.time.has_value()) json["seconds_at_copy_rate"] = absl::ToDoubleSeconds(*cost.time);
   const uint64_t moving = Moving(status);
   json["moving"] = moving;
   if (moves.empty()) plain.push_back(absl::StrCat("moves=0 moving=", moving));
@@ -320,10 +320,10 @@ void PrintMoves(CommandContext& context, const ClusterStatus& status,
   } else if (!moves.empty()) {
     first = absl::StrCat(
         "these copies would move, of up to ", server::FormatSize(cost.bytes), " in all",
-        cost.time.has_value()
-            ? absl::StrCat(", in up to ", SecondsText(*cost.time), " at the servers' --copy-rate")
-            : ", as fast as the network allows, since not all servers "
-              "that send them have a --copy-rate",
+        cost.time.has_value() ? absl::StrCat(", which take up to ", SecondsText(*cost.time),
+                                             " at the servers' --copy-rate")
+                              : ", as fast as the network allows, since not all servers "
+                                "that send them have a --copy-rate",
         "; nothing was changed, --yes does so");
   }
   people.insert(people.begin(), first);
