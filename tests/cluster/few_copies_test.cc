@@ -1,4 +1,4 @@
-// A primary whose last companions were lost refuses writes, and its clients go on reading, new ones too.
+// A primary whose last companions were lost refuses writes, and its clients go on reading, new ones too. A copy takes its time.
 
 #include <memory>
 #include <optional>
@@ -51,6 +51,26 @@ TEST(FewCopiesTest, WritesFailWithAReasonAndReadsGoOn) {
   const absl::StatusOr<Value> value = (*reader)->Get("planet");
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_EQ(value->bytes, "uranus");
+}
+
+// Without the limit that is a matter of a second: a server that ends by itself leaves nothing to wait for.
+TEST(CopyRateTest, ACopyTakesItsTime) {
+  ClusterProcesses cluster({.servers = 2, .min_in_sync = 1, .flags = {"--copy-rate=1MiB"}});
+  const std::unique_ptr<Client> client = *Client::Connect(cluster.uri(), PatientOptions());
+  constexpr int kMib = 8;
+  for (int i = 0; i < 16 * kMib; ++i) {
+    const absl::StatusOr<uint64_t> put = client->Put(absl::StrCat(i), std::string(64 << 10, 'x'));
+    ASSERT_TRUE(put.ok()) << put.status();
+  }
+  const std::optional<size_t> primary = cluster.Primary();
+  ASSERT_TRUE(primary.has_value());
+  const size_t other = 1 - *primary;
+  ASSERT_EQ(cluster.Terminate(other), 0) << cluster.Log(other);
+  ASSERT_TRUE(cluster.AwaitInSync(1, kPatience)) << cluster.WhyNot();
+  const absl::Time began = absl::Now();
+  cluster.Start(other);
+  ASSERT_TRUE(cluster.AwaitInSync(2, kPatience)) << cluster.WhyNot();
+  EXPECT_GE(absl::Now() - began, absl::Seconds(kMib - 1));
 }
 
 }  // namespace

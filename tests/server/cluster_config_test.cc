@@ -116,6 +116,7 @@ TEST_F(ClusterConfigTest, FlagsWithoutAClusterAreRefused) {
   refused("server-id", [](ClusterFlags& f) { f.server_id = "a"; });
   refused("cluster-listen", [](ClusterFlags& f) { f.listen = "shm:///run/c"; });
   refused("cluster-key-file", [](ClusterFlags& f) { f.key_file = "/key"; });
+  refused("copy-rate", [](ClusterFlags& f) { f.copy_rate = "1MiB"; });
   refused("cluster-ca-file", [](ClusterFlags& f) { f.etcd.ca_file = "/ca"; });
   refused("cluster-certificate-file", [](ClusterFlags& f) { f.etcd.certificate_file = "/c"; });
   refused("cluster-certificate-key-file",

@@ -237,24 +237,24 @@ void ClusterMember::TakeResult(const TransactionResult& result, absl::Time now) 
 
 // --- Links ---------------------------------------------------------------------
 
-std::set<std::string> ClusterMember::LinkedServers(absl::Time now) {
+std::set<std::string> ClusterMember::NeededServers(absl::Time now) {
   std::set<std::string> needed, linked;
-  for (const auto& shard : shards_) shard->AddCorrespondents(needed);
+  for (const auto& shard : shards_) shard->AddNeededServers(needed);
   std::map<uint64_t, absl::Time> kept;
   for (const auto& [id, server] : watch_.servers()) {
     if (!server.record.has_value() || id == options_.server) continue;
     const uint64_t incarnation = server.record->incarnation;
-    const auto last = linked_.find(incarnation);
+    const auto last = needed_at_.find(incarnation);
     if (needed.contains(id)) {
       kept[incarnation] = now;
-    } else if (last != linked_.end() && now - last->second < kLinkKept()) {
+    } else if (last != needed_at_.end() && now - last->second < kLinkKept()) {
       kept.insert(*last);
     } else {
       continue;
     }
     linked.insert(id);
   }
-  linked_ = std::move(kept);
+  needed_at_ = std::move(kept);
   return linked;
 }
 
@@ -271,7 +271,7 @@ void ClusterMember::LinkDown(uint64_t incarnation) {
 absl::Status ClusterMember::TakeMessage(uint64_t from, PeerMessageKind kind, absl::string_view body,
                                         absl::Time now) {
   // It may have to be answered. *Else* a joiner asks a primary in vain.
-  if (!IsMistake(ReplicationMistake::kLinksMembersOnly)) linked_[from] = now;
+  if (!IsMistake(ReplicationMistake::kLinksMembersOnly)) needed_at_[from] = now;
   const auto check = [&](uint32_t shard, uint64_t sender) {
     if (shard >= shards_.size())
       return absl::DataLossError(absl::StrCat("a message of shard ", shard, ", where there are ",

@@ -96,7 +96,7 @@ class ClusterMember {
   const std::map<std::string, WatchedServer>& servers() const { return watch_.servers(); }
   // Those to which links are to be, by ID: they have a shard in common with this one, or have sent a message. Each stays
   // among them for a while afterwards.
-  std::set<std::string> LinkedServers(absl::Time now);
+  std::set<std::string> NeededServers(absl::Time now);
   uint64_t incarnation() const { return incarnation_; }
   void LinkUp(uint64_t incarnation);
   void LinkDown(uint64_t incarnation);
@@ -162,8 +162,8 @@ class ClusterMember {
   std::string renewal_error_, read_error_, cluster_error_, right_error_;
   bool had_right_ = false;
 
-  // By incarnation: when one that is to have a link was last one of LinkedServers for a reason of its own.
-  std::map<uint64_t, absl::Time> linked_;
+  // By incarnation: when there was last a reason for a link to it.
+  std::map<uint64_t, absl::Time> needed_at_;
   std::map<std::string, PeerWatch> peers_;
   bool lacks_copies_ = false;  // of some shard
   HandOverPlan hand_overs_;

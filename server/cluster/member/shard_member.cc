@@ -217,7 +217,7 @@ uint64_t ShardMember::NewLife() const {
 
 // --- Other servers -------------------------------------------------------------
 
-void ShardMember::AddCorrespondents(std::set<std::string>& servers) const {
+void ShardMember::AddNeededServers(std::set<std::string>& servers) const {
   const ShardRecord& record = tracker_.shard().record;
   if (joiner_.has_value()) servers.insert(joiner_->replica.server);
   if (record.Find(self_.server) != nullptr) {

@@ -98,7 +98,7 @@ class ShardMember {
   // --- Other servers
   // Adds the servers, by ID, to which this one has something to send, or will have: other members; the primary that a
   // joiner asks; a primary's joiner.
-  void AddCorrespondents(std::set<std::string>& servers) const;
+  void AddNeededServers(std::set<std::string>& servers) const;
   void LinkUp(uint64_t incarnation);
   void LinkDown(uint64_t incarnation);
   void TakeAppend(const Append& append, absl::Time now);

@@ -245,7 +245,7 @@ void ClusterNode::TakeIncarnation(absl::Time now) {
 // Without news from the store, too: another server has sent its first message, or none for long.
 void ClusterNode::SetLinks(absl::Time now) {
   links_at_ = now;
-  needed_ = member_->LinkedServers(now);
+  needed_ = member_->NeededServers(now);
   links_.SetServers(member_->servers(), needed_);
 }
 
@@ -294,7 +294,7 @@ bool ClusterNode::RunStore(absl::Time now) {
   if (!call.has_value()) return worked;
   call_ = *std::move(call);
   // Before a swap that makes another server the primary.
-  if (!IsMistake(ReplicationMistake::kPublishesAfterSwap)) Publish(now);
+  Publish(now);
   call_thread_->Begin([this] {
     if (call_.range.has_value()) {
       call_read_ = parts_.calls.Range(*call_.range, kCallTimeout());

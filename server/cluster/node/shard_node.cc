@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/lease_time.h"
 #include "rdma/reasons.h"
+#include "server/cluster/replication/test_hooks.h"
 #include "server/cluster/table/time_marks.h"
 
 namespace osprey::server {
@@ -56,10 +57,6 @@ void ShardNode::Log(absl::string_view line) const {
 // The region serves no reader from now on, but for the leases that were given.
 // The clock is read behind that. *Else* leases that were given meanwhile outlive what is awaited.
 void ShardNode::LoseReaders() {
-  if (IsMistake(ReplicationMistake::kKeepsReaders)) {
-    gained_ = false;
-    return shard().ReadersEnd(context_.clock.Now());
-  }
   beat_->Loses(uint64_t{1} << *number_);
   gained_ = false;
   const absl::Time lost = context_.clock.Now();
@@ -111,7 +108,6 @@ void ShardNode::BeginService(
 }
 
 void ShardNode::EndService(std::vector<SessionImage> sessions) {
-  if (IsMistake(ReplicationMistake::kTakesDroppedForMade)) parts_.tables.DropPrepared();
   {
     // Before what is pending is dropped. *Else* the cluster's thread takes that for made, and this replica lacks it.
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -155,11 +151,9 @@ EndedService ShardNode::EndService() {
       // (kNone: they have ended by themselves, and none is left to answer.)
       if (service_ != Service::kNone) service_ = Service::kIsEnding;
       // First this: *else* the failure of a Commit ends the process.
-      const bool rings_first = !IsMistake(ReplicationMistake::kFailsBeforeBell);
-      if (end_ && rings_first) end_();
+      if (end_) end_();
       parts_.writes.End(
           absl::UnavailableError("this server is the primary no more, and goes on as a backup"));
-      if (end_ && !rings_first) end_();
       changed_.wait(lock, [this] { return service_ == Service::kNone || context_.ends; });
       made = made_.value_or(0);
     }

@@ -45,7 +45,6 @@
 #include "server/cluster/node/call_thread.h"
 #include "server/cluster/node/replica_tables.h"
 #include "server/cluster/node/replicated_writes.h"
-#include "server/cluster/replication/test_hooks.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 #include "server/stats/cluster_stats.h"
@@ -102,8 +101,7 @@ class ShardNode final : private ReplicaTables::Owner {
   bool holds_shard() const { return holds_shard_.load(); }
   // Whether an answer may leave now.
   bool MayAnswer() {
-    return (IsMistake(ReplicationMistake::kAnswersBeyondRight) ||
-            absl::ToUnixNanos(context_.clock.Now()) < answers_until_ns_.load()) &&
+    return absl::ToUnixNanos(context_.clock.Now()) < answers_until_ns_.load() &&
            parts_.writes.marks().MayJudge(parts_.clock.Now());
   }
   ServingBounds BeatBounds();

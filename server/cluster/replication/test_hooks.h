@@ -49,12 +49,7 @@ enum class ReplicationMistake : uint8_t {
   kForgetsLostRemovals,  // what a primary has evicted alone stays at the others when it is one again
   kFloorOfAppliedKeys,   // the next primary may give out versions that clients have seen
   // A server at work (server/cluster/node).
-  kAnswersBeyondRight,   // an engine answers though the right has ended
-  kPublishesAfterSwap,   // bounds of answers are stored only after a call to the store has begun
-  kAnswersUncommitted,   // a write is answered once it is decided
-  kFailsBeforeBell,      // engines that are to end learn it after their commits have failed
-  kTakesDroppedForMade,  // what engines had prepared counts as made when they end
-  kKeepsReaders,         // the region serves on while the shard is another server's
+  kAnswersUncommitted,  // a write is answered once it is decided
   // Expiries (server/cluster/table/time_marks.h).
   kJudgesBeyondMark,  // a primary judges expiries whatever the mark
   kForgetsMarks,      // a backup takes no mark of time from groups

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/reasons.h"
 #include "rdma/raw_clock.h"
+#include "tests/history/outcome.h"
 
 namespace osprey {
 namespace {
@@ -27,21 +27,6 @@ void Tell(const Number& number, Operation& operation) {
   operation.version = number.version;
 }
 void Tell(uint64_t version, Operation& operation) { operation.version = version; }
-
-Outcome OutcomeOf(const absl::Status& status, Kind kind) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return Outcome::kOk;
-    case absl::StatusCode::kNotFound:
-      return Outcome::kNotFound;
-    case absl::StatusCode::kAlreadyExists:
-      return Outcome::kExists;
-    case absl::StatusCode::kFailedPrecondition:
-      return Outcome::kWrong;
-    default:
-      return IsRead(kind) || MayBeApplied(status) ? Outcome::kUnknown : Outcome::kUnapplied;
-  }
-}
 
 }  // namespace
 
@@ -72,8 +57,7 @@ std::vector<rdma::ConnectionId> SimulatedClusterClient::connections() const {
 
 void SimulatedClusterClient::Run() {
   domain_ = world_.network.NewDomain(domain());
-  lease_clock_ = std::make_unique<LeaseClock>(
-      std::make_unique<HostClocks>(world_.options.trusts_stopped_clock));
+  lease_clock_ = std::make_unique<LeaseClock>(std::make_unique<HostClocks>());
   client::EngineOptions options;
   options.connection.uri = uris_;
   options.connection.seed = world_.random.Next();
@@ -276,10 +260,7 @@ void SimulatedClusterClient::Ended(const Call& call, const absl::StatusOr<T>& an
 std::string Judge(const ClusterHistories& histories, ClusterReport& report) {
   for (const auto& [key, history] : histories) {
     std::vector<const Operation*> operations;
-    for (const auto& operation : history) {
-      operations.push_back(operation.get());
-      report.expired += operation->kind == Kind::kGet && operation->outcome == Outcome::kNotFound;
-    }
+    for (const auto& operation : history) operations.push_back(operation.get());
     ++report.histories;
     const Verdict verdict = CheckLinearizable(operations);
     report.undecided += verdict.decided ? 0 : 1;

@@ -31,7 +31,6 @@ struct ClusterSimulationOptions {
   int operations = 400;  // of all clients together
   bool has_faults = true;
   ReplicationMistake mistake = ReplicationMistake::kNone;
-  bool trusts_stopped_clock = false;  // a mistake of clients: leases do not end
   // Takes each line that a server logs, and each fault; may be empty.
   std::function<void(absl::string_view line)> log = {};
 };
@@ -39,12 +38,11 @@ struct ClusterSimulationOptions {
 // What happened in one run, or in many.
 struct ClusterCounts {
   uint64_t runs = 0, operations = 0, unknown = 0, histories = 0, undecided = 0;
-  uint64_t promotions = 0, hand_overs = 0;
+  uint64_t promotions = 0;
   uint64_t answered_elsewhere =
       0;                   // writes that began at another server than the one that answered them
   uint64_t read_gets = 0;  // GETs that a READ has answered
   uint64_t uncovered_reads = 0;  // READs refused for the lack of a lease
-  uint64_t expired = 0;          // GETs that found nothing though the last write had an expiry
   uint64_t kills = 0, stops = 0, ends = 0, cuts_from_store = 0, cuts_of_links = 0, one_way_cuts = 0,
            cuts_of_clients = 0, store_outages = 0, moves = 0, drifts = 0, broken = 0,
            held_reads = 0;

@@ -74,8 +74,7 @@ ClusterWorld::ClusterWorld(const ClusterSimulationOptions& its_options, const Cl
 int64_t HostClocks::BootTimeNs() {
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const int64_t ns = now.tv_sec * kSecond + now.tv_nsec;
-  return stands_still_ ? ns / 1000 : ns;
+  return now.tv_sec * kSecond + now.tv_nsec;
 }
 
 void ClusterWorld::Log(absl::string_view line) {

@@ -49,16 +49,11 @@ ClusterPlan MakeClusterPlan(SplitMix64& random);
 // Of a host, which has no invariant TSC. CLOCK_BOOTTIME is what counts then.
 class HostClocks final : public ClockSources {
  public:
-  // `stands_still`: a mistake; it is so slow that no lease ends.
-  explicit HostClocks(bool stands_still = false) : stands_still_(stands_still) {}
   int64_t BootTimeNs() override;
   int64_t RawTimeNs() override { return RawClockNs(); }
   uint64_t Tsc() override { return 0; }
   bool HasInvariantTsc() override { return false; }
   void Sleep(absl::Duration) override {}
-
- private:
-  const bool stands_still_;
 };
 
 struct ClusterWorld {

@@ -22,7 +22,7 @@ namespace osprey {
 namespace {
 
 struct Flags {
-  uint64_t first_seed = 1, seeds = 100, verbose = 0, mistake = 0, faults = 1, stopped_clock = 0;
+  uint64_t first_seed = 1, seeds = 100, verbose = 0, mistake = 0, faults = 1;
   int operations = 400;
 };
 
@@ -33,8 +33,7 @@ bool Parse(absl::string_view argument, Flags& flags) {
   };
   return number("--first-seed=", flags.first_seed) || number("--seeds=", flags.seeds) ||
          number("--operations=", flags.operations) || number("--verbose=", flags.verbose) ||
-         number("--mistake=", flags.mistake) || number("--faults=", flags.faults) ||
-         number("--stopped-clock=", flags.stopped_clock);
+         number("--mistake=", flags.mistake) || number("--faults=", flags.faults);
 }
 
 int Main(int count, char** arguments) {
@@ -49,8 +48,7 @@ int Main(int count, char** arguments) {
     ClusterSimulationOptions options{.seed = seed,
                                      .operations = flags.operations,
                                      .has_faults = flags.faults != 0,
-                                     .mistake = static_cast<ReplicationMistake>(flags.mistake),
-                                     .trusts_stopped_clock = flags.stopped_clock != 0};
+                                     .mistake = static_cast<ReplicationMistake>(flags.mistake)};
     if (flags.verbose != 0)
       options.log = [](absl::string_view line) { std::cout << line << std::endl; };
     const ClusterReport report = SimulateCluster(options);

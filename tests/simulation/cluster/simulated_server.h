@@ -56,7 +56,6 @@ class SimulatedServer {
   // The keys of a shard that it holds, expired ones included.
   std::map<std::string, Content> ContentsOf(uint32_t shard);
   uint64_t promotions() const { return promotions_; }
-  uint32_t lives() const { return lives_; }
 
  private:
   struct Process {

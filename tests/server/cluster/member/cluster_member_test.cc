@@ -111,11 +111,11 @@ class ClusterMemberTest : public testing::Test {
     }
   }
   void Link(int at) {
-    const std::set<std::string> wanted = At(at).LinkedServers(now_);
+    const std::set<std::string> needed = At(at).NeededServers(now_);
     for (int other = 0; other < 3; ++other) {
       if (nodes_[other].member == nullptr || other == at) continue;
       const uint64_t incarnation = At(other).incarnation();
-      if (wanted.contains(Id(other))) {
+      if (needed.contains(Id(other))) {
         if (nodes_[at].linked.insert(incarnation).second) At(at).LinkUp(incarnation);
       } else if (nodes_[at].linked.erase(incarnation) > 0) {
         At(at).LinkDown(incarnation);
@@ -322,24 +322,24 @@ TEST_F(ClusterMemberTest, TheEndOfALinkIsFollowedByARead) {
 }
 
 // Two of three servers have copies.
-class LinkedServersTest : public ClusterMemberTest {
+class NeededServersTest : public ClusterMemberTest {
  protected:
-  LinkedServersTest() : ClusterMemberTest(/*shards=*/1, /*replicas=*/2) {}
-  std::set<std::string> Linked(int at) { return At(at).LinkedServers(now_); }
+  NeededServersTest() : ClusterMemberTest(/*shards=*/1, /*replicas=*/2) {}
+  std::set<std::string> Needed(int at) { return At(at).NeededServers(now_); }
 };
 
-TEST_F(LinkedServersTest, ThoseWithoutACommonShardHaveNoLink) {
+TEST_F(NeededServersTest, ThoseWithoutACommonShardHaveNoLink) {
   for (int i = 0; i < 3; ++i) Begin(i);
   RunFor(absl::Seconds(3));
   ASSERT_EQ(ShardAt(0).record().record.in_sync.size(), 2u);
   ASSERT_EQ(ShardAt(0).record().record.Find("c"), nullptr);
-  EXPECT_EQ(Linked(0), std::set<std::string>{"b"});
-  EXPECT_EQ(Linked(1), std::set<std::string>{"a"});
-  EXPECT_EQ(Linked(2), std::set<std::string>{});
+  EXPECT_EQ(Needed(0), std::set<std::string>{"b"});
+  EXPECT_EQ(Needed(1), std::set<std::string>{"a"});
+  EXPECT_EQ(Needed(2), std::set<std::string>{});
 }
 
 // The joiner asks the primary, which answers.
-TEST_F(LinkedServersTest, ACopyThatMovesTakesTheLinksWithIt) {
+TEST_F(NeededServersTest, ACopyThatMovesTakesTheLinksWithIt) {
   for (int i = 0; i < 3; ++i) Begin(i);
   RunFor(absl::Seconds(3));
   const absl::StatusOr<ShardSwap> move = BeginMove(ShardAt(0).record(), {"b", "c"});
@@ -349,29 +349,29 @@ TEST_F(LinkedServersTest, ACopyThatMovesTakesTheLinksWithIt) {
     const ShardRecord& record = ShardAt(0).record().record;
     return !record.move.has_value() && record.Find("c") != nullptr;
   }));
-  EXPECT_EQ(Linked(2), std::set<std::string>{"a"});
+  EXPECT_EQ(Needed(2), std::set<std::string>{"a"});
   // A message may still be on its way.
   RunFor(absl::Seconds(9));
-  EXPECT_EQ(Linked(0), (std::set<std::string>{"b", "c"}));
-  EXPECT_EQ(Linked(1), std::set<std::string>{"a"});
+  EXPECT_EQ(Needed(0), (std::set<std::string>{"b", "c"}));
+  EXPECT_EQ(Needed(1), std::set<std::string>{"a"});
   RunFor(absl::Seconds(2));
-  EXPECT_EQ(Linked(0), std::set<std::string>{"c"});
-  EXPECT_EQ(Linked(1), std::set<std::string>{});
+  EXPECT_EQ(Needed(0), std::set<std::string>{"c"});
+  EXPECT_EQ(Needed(1), std::set<std::string>{});
 }
 
-TEST_F(LinkedServersTest, AMessageIsAReasonForALinkForAWhile) {
+TEST_F(NeededServersTest, AMessageIsAReasonForALinkForAWhile) {
   for (int i = 0; i < 3; ++i) Begin(i);
   RunFor(absl::Seconds(3));
-  ASSERT_EQ(Linked(0), std::set<std::string>{"b"});
+  ASSERT_EQ(Needed(0), std::set<std::string>{"b"});
   const Ack ack{0, AckCode::kOtherReplica, 1, {At(2).incarnation(), 1}, {At(0).incarnation(), 1}, 0,
                 0};
   ASSERT_TRUE(
       At(0).TakeMessage(At(2).incarnation(), PeerMessageKind::kAck, EncodeAck(ack), now_).ok());
-  EXPECT_EQ(Linked(0), (std::set<std::string>{"b", "c"}));
+  EXPECT_EQ(Needed(0), (std::set<std::string>{"b", "c"}));
   RunFor(absl::Seconds(9));
-  EXPECT_EQ(Linked(0), (std::set<std::string>{"b", "c"}));
+  EXPECT_EQ(Needed(0), (std::set<std::string>{"b", "c"}));
   RunFor(absl::Seconds(2));
-  EXPECT_EQ(Linked(0), std::set<std::string>{"b"});
+  EXPECT_EQ(Needed(0), std::set<std::string>{"b"});
 }
 
 TEST_F(ClusterMemberTest, AMemberWhoseServerHasEndedIsDropped) {

@@ -221,15 +221,15 @@ void MemberWorld::RunStore(int at) {
 void MemberWorld::RunLinks(int at) {
   Machine& machine = machines_[at];
   ClusterMember& member = *machine.server->member;
-  if (now_ >= machine.linked_due) {
-    machine.linked_due = now_ + absl::Milliseconds(10);
-    machine.linked = member.LinkedServers(machine.clock);
+  if (now_ >= machine.needed_due) {
+    machine.needed_due = now_ + absl::Milliseconds(10);
+    machine.needed = member.NeededServers(machine.clock);
   }
   for (int to = 0; to < servers_; ++to) {
     if (to == at) continue;
     Link& link = machine.links[to];
     const auto known = member.servers().find(ServerId(to));
-    const uint64_t wanted = !machine.linked.contains(ServerId(to)) ||
+    const uint64_t wanted = !machine.needed.contains(ServerId(to)) ||
                                     known == member.servers().end() ||
                                     !known->second.record.has_value()
                                 ? 0

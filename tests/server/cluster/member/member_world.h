@@ -135,8 +135,8 @@ class MemberWorld {
     absl::Time restarts = absl::InfinitePast();
     absl::Time cut_from_store_until = absl::InfinitePast();
     std::vector<Link> links;       // by server
-    std::set<std::string> linked;  // ClusterMember::LinkedServers
-    absl::Time linked_due = absl::InfinitePast();
+    std::set<std::string> needed;  // ClusterMember::NeededServers
+    absl::Time needed_due = absl::InfinitePast();
     // What was READ from its region counts until then, however long the server is stopped: the longest
     // lease of any client, by a clock that is a tenth slow.
     std::vector<absl::Time> leased_until;  // by shard
