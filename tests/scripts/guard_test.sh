@@ -29,6 +29,8 @@ expect "a command that writes nothing is ended, with what it started" 124 $'a\ng
 expect "a command that ignores SIGTERM is ended" 124 'guard: ended after 1 s*' 1 sh -c 'trap "" TERM; while :; do sleep 1; done'
 expect "a signal's number is told" 137 '' 30 sh -c 'kill -KILL $$'
 expect "what a command leaves running does not hold it up" 0 'done' 30 sh -c 'sleep 20 & echo done'
+expect "what can wait has its turns while others leave the processors idle" 0 19 --behind 30 nice
+expect "what cannot has them before others, if the user is root" 0 "$([[ $(id -u) == 0 ]] && echo -10 || echo 0)" --ahead 30 nice
 expect "a limit that is no number is a usage error" 2 '' soon true
 
 exit $failed

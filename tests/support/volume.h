@@ -10,7 +10,7 @@ namespace osprey {
 // Under the address sanitizer a test takes several times as long, and a part of the rounds suffices
 // to find errors. The build that ships runs all of them.
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER)
-inline constexpr int kVolumeParts = 4;
+inline constexpr int kVolumeParts = 8;
 #else
 inline constexpr int kVolumeParts = 1;
 #endif

@@ -278,11 +278,15 @@ TEST_P(ShmDescriptorsTest, AClientEndsInTimeWhateverDescriptorsItIsSent) {
     std::vector<int> fds(memories, memory.get());
     fds.push_back(lingering.writer.get());
     const ShmPacket packet = FullPacket(PacketKind::kConnect);
+    // The client stands still, or it might close the descriptor first: then the close below would wait.
+    int status = -1;
+    kill(client, SIGSTOP);
+    ASSERT_EQ(waitpid(client, &status, WUNTRACED), client);
     ASSERT_EQ(SendWithDescriptors(
                   socket.get(), {reinterpret_cast<const std::byte*>(&packet), sizeof(packet)}, fds),
               0);
     lingering.writer.reset();
-    int status = -1;
+    kill(client, SIGCONT);
     EXPECT_EQ(waitpid(client, &status, 0), client);
     EXPECT_EQ(status, 0);
     EXPECT_LT(absl::Now() - began, kHeldUp) << memories;
