@@ -334,7 +334,7 @@ TEST(LinearizabilityOrdersTest, TheCheckerSaysWhatEveryOrderSays) {
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   SplitMix64 rng(seed);
   const int rounds =
-      std::getenv("OSPREY_TEST_LONG") != nullptr ? 10'000'000 : 300'000 / kVolumeParts;
+      std::getenv("OSPREY_TEST_LONG") != nullptr ? 10'000'000 : 300'000 / kLongVolumeParts;
   int accepted = 0;
   int rejected = 0;
   for (int round = 0; round < rounds; ++round) {

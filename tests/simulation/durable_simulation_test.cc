@@ -25,7 +25,7 @@ SimulationReport RunSeed(uint64_t seed) { return Simulate({seed, 400, /*durable=
 
 // In a separate process, which prints the seed even if it crashes.
 TEST(DurableSimulationTest, EveryAnswerIsRightOverAllLives) {
-  constexpr int kSeeds = 600 / kVolumeParts;
+  constexpr int kSeeds = 600 / kLongVolumeParts;
   ProgramOptions options;
   options.timeout = absl::Minutes(14);
   const ProgramResult result =

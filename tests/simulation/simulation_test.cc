@@ -33,7 +33,7 @@ ProgramResult RunSimulate(std::vector<std::string> flags) {
 
 // In a separate process, which prints the seed even if it crashes.
 TEST(SimulationTest, EveryAnswerIsRightWhateverHappens) {
-  constexpr int kSeeds = 400 / kVolumeParts;
+  constexpr int kSeeds = 400 / kLongVolumeParts;
   const ProgramResult result = RunSimulate({absl::StrCat("--seeds=", kSeeds), "--operations=400"});
   std::cout << result.out;
   EXPECT_EQ(result.exit_status, 0) << result.err;

@@ -10,10 +10,13 @@ namespace osprey {
 // Under the address sanitizer a test takes several times as long, and a part of the rounds suffices
 // to find errors. The build that ships runs all of them.
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER)
-inline constexpr int kVolumeParts = 8;
+inline constexpr int kVolumeParts = 4;
 #else
 inline constexpr int kVolumeParts = 1;
 #endif
+
+// Of the tests that take longest.
+inline constexpr int kLongVolumeParts = kVolumeParts == 1 ? 1 : 12;
 
 // Whether tests look for the seeds that find a mistake made on purpose. Once is enough.
 inline constexpr bool kSearchesMistakes = kVolumeParts == 1;

@@ -202,7 +202,7 @@ TEST_F(CheckpointTest, DamagedPartIsAnErrorThatNamesIt) {
   SplitMix64 random(1);
   for (const std::string& name : disk_.Names()) {
     if (!name.starts_with("checkpoint-")) continue;
-    for (int i = 0; i < 24 / kVolumeParts; ++i) {
+    for (int i = 0; i < 24 / kLongVolumeParts; ++i) {
       const uint64_t offset = random.Below(disk_.SizeOf(name));
       const auto bit = static_cast<uint8_t>(random.Below(8));
       disk_.FlipBit(name, offset, bit);

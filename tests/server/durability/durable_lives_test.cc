@@ -13,7 +13,7 @@ namespace osprey::server {
 namespace {
 
 TEST(DurableLivesTest, EachLifeBeginsAsTheOneBeforeEnded) {
-  for (uint64_t seed = 1; seed <= 40 / kVolumeParts; ++seed)
+  for (uint64_t seed = 1; seed <= 40 / kLongVolumeParts; ++seed)
     ASSERT_EQ(RunLives(seed, {}), "") << "seed " << seed;
 }
 
@@ -21,7 +21,7 @@ TEST(DurableLivesTest, EachLifeOfOnePartitionBeginsAsTheOneBeforeEnded) {
   LivesOptions options;
   options.server.partitions = 1;
   options.server.memory_bytes = 12 << 20;
-  for (uint64_t seed = 100; seed <= 100 + 10 / kVolumeParts; ++seed)
+  for (uint64_t seed = 100; seed <= 100 + 10 / kLongVolumeParts; ++seed)
     ASSERT_EQ(RunLives(seed, options), "") << "seed " << seed;
 }
 
@@ -37,7 +37,7 @@ TEST(DurableLivesTest, EachLifeOfACacheBeginsAsTheOneBeforeEnded) {
   options.server.partitions = 2;
   options.server.memory_bytes = 1 << 20;
   options.keys = 20000;
-  for (uint64_t seed = 200; seed <= 200 + 20 / kVolumeParts; ++seed)
+  for (uint64_t seed = 200; seed <= 200 + 20 / kLongVolumeParts; ++seed)
     ASSERT_EQ(RunLives(seed, options), "") << "seed " << seed;
 }
 

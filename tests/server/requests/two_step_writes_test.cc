@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Evict, TwoStepWritesTest, ::testing::Values(false, true
 TEST_P(TwoStepWritesTest, ALoggedWriteIsMadeThoughMemoryFillsUp) {
   uint64_t refused = 0;
   uint64_t pending = 0;
-  for (uint64_t seed = 1; seed <= 12 / kVolumeParts; ++seed) {
+  for (uint64_t seed = 1; seed <= 12 / kLongVolumeParts; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     FillingClients clients(GetParam(), seed);
     for (int round = 0; round < 12; ++round) {

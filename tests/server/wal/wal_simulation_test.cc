@@ -22,7 +22,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 TEST(WalSimulationTest, EverySyncedRecordSurvivesEveryCrash) {
   const uint64_t first = FromEnvironment("WAL_FIRST_SEED", 1);
-  const uint64_t seeds = FromEnvironment("WAL_SEEDS", 1000 / kVolumeParts);
+  const uint64_t seeds = FromEnvironment("WAL_SEEDS", 1000 / kLongVolumeParts);
   SimulationCounts counts;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     SimulationOptions options;

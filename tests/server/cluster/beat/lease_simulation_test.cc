@@ -169,13 +169,13 @@ bool Holds(uint64_t seed, LeaseMistake mistake, LeaseCounts& counts) {
 
 TEST(LeaseSimulationTest, NoAcceptedReadIsOlderThanAnotherServersWrite) {
   LeaseCounts counts;
-  for (uint64_t seed = 1; seed <= 300 / kVolumeParts; ++seed)
+  for (uint64_t seed = 1; seed <= 300 / kLongVolumeParts; ++seed)
     ASSERT_TRUE(Holds(seed, LeaseMistake::kNone, counts)) << "seed " << seed;
   // Else it has shown nothing.
-  EXPECT_GT(counts.accepted, 20000u / kVolumeParts);
-  EXPECT_GT(counts.stale, 10000u / kVolumeParts);
-  EXPECT_GT(counts.takeovers, 1000u / kVolumeParts);
-  EXPECT_GT(counts.hand_overs, 1000u / kVolumeParts);
+  EXPECT_GT(counts.accepted, 20000u / kLongVolumeParts);
+  EXPECT_GT(counts.stale, 10000u / kLongVolumeParts);
+  EXPECT_GT(counts.takeovers, 1000u / kLongVolumeParts);
+  EXPECT_GT(counts.hand_overs, 1000u / kLongVolumeParts);
 }
 
 class LeaseMistakesTest : public testing::TestWithParam<LeaseMistake> {};

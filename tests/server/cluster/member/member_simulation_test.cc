@@ -53,11 +53,11 @@ void RunSeeds(uint64_t first, uint64_t last, const MemberWorldOptions& options,
   testing::Test::RecordProperty("lost", static_cast<int>(lost));
 }
 
-TEST(MemberSimulationTest, TwoReplicas) { RunSeeds(1, 60 / kVolumeParts, {.replicas = 2}); }
-TEST(MemberSimulationTest, ThreeReplicas) { RunSeeds(1, 60 / kVolumeParts, {.replicas = 3}); }
+TEST(MemberSimulationTest, TwoReplicas) { RunSeeds(1, 60 / kLongVolumeParts, {.replicas = 2}); }
+TEST(MemberSimulationTest, ThreeReplicas) { RunSeeds(1, 60 / kLongVolumeParts, {.replicas = 3}); }
 // Of 8 copies, 9 have memory.
 TEST(MemberSimulationTest, MemoryForAPartOfTheShards) {
-  RunSeeds(1, 60 / kVolumeParts, {.replicas = 2, .slots = 3});
+  RunSeeds(1, 60 / kLongVolumeParts, {.replicas = 2, .slots = 3});
 }
 // Of 192 copies, 256 have memory.
 TEST(MemberSimulationTest, SixtyFourServers) {

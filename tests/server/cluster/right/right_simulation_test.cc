@@ -172,7 +172,7 @@ constexpr int kSteps = 3000;
 
 TEST(RightSimulationTest, AServerWhoseKeyIsGoneHasNoRight) {
   uint64_t lives = 0, renewals = 0, removals = 0;
-  for (uint64_t seed = 1; seed <= 1000 / kVolumeParts; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000 / kLongVolumeParts; ++seed) {
     World world(seed, Mistake::kNone);
     for (int step = 0; step < kSteps; ++step)
       ASSERT_TRUE(world.Step()) << "seed " << seed << ", step " << step;
@@ -180,9 +180,9 @@ TEST(RightSimulationTest, AServerWhoseKeyIsGoneHasNoRight) {
     renewals += world.renewals();
     removals += world.removals();
   }
-  EXPECT_GT(renewals, 10000u / kVolumeParts);
-  EXPECT_GT(removals, 2000u / kVolumeParts);
-  EXPECT_GT(lives, 2000u / kVolumeParts);
+  EXPECT_GT(renewals, 10000u / kLongVolumeParts);
+  EXPECT_GT(removals, 2000u / kLongVolumeParts);
+  EXPECT_GT(lives, 2000u / kLongVolumeParts);
 }
 
 class RightMistakesTest : public testing::TestWithParam<Mistake> {};
