@@ -29,7 +29,8 @@ class ClientMultiTest : public ::testing::Test {
   }
   static void TearDownTestSuite() { server_.reset(); }
   void SetUp() override { Connect({}); }
-  void Connect(const Options& options) {
+  void Connect(Options options) {
+    options.deadline = absl::Seconds(30);  // for sanitizers
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);

@@ -213,8 +213,9 @@ class Guest:
         inherited = [end.fileno() for end in theirs.values()] + ([wire.fileno()] if wire else [])
         # Should this process be killed, so will be QEMU.
         command = ["setpriv", "--pdeathsig", "KILL", "--"] + self._qemu_command(theirs, wire, pass_stdin)
+        # A group of its own, since signals of a terminal are not for it; of this session, whose niceness counts (man 7 sched).
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                         stderr=subprocess.PIPE, pass_fds=inherited, start_new_session=True)
+                                         stderr=subprocess.PIPE, pass_fds=inherited, process_group=0)
         for end in theirs.values():
             end.close()
         self._spawn(self._read_control)
