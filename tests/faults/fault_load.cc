@@ -4,8 +4,9 @@
 //
 //   fault_load --server=URI --journal=FILE --prefix=P --number=N
 //
-// Prints "up" when all its clients have completed an operation, and again after each "up" on its
-// standard input, when they have since. Continues until the input is "end": the fault is over. From
+// Prints "up 1 SHARD" when all its clients have completed an operation on that shard; a server by
+// itself has shard 0 alone. After the first "up" on its standard input it prints "up 2 SHARD" when
+// they have since, and so on. Continues until the input is "end": the fault is over. From
 // then on each client continues until nothing has failed for a second (or its time is up), reads
 // every key once more, and ends. With "quit" it ends at once.
 //
@@ -55,6 +56,10 @@ DEFINE_int32(number, 0, "of this process; no two that use the same keys have the
 DEFINE_int32(clients, 2, "clients, each with a thread");
 DEFINE_int32(lanes, 4, "operations that each client has in flight");
 DEFINE_int32(deadline_ms, 1000, "of each operation");
+DEFINE_int32(
+    pause_ms, 0,
+    "between the beginnings of two operations of a client; above 0 it sleeps while it waits, "
+    "so that the CPU is left to others");
 
 namespace osprey {
 namespace {
@@ -86,8 +91,7 @@ struct Holdings {
 struct Shared {
   std::unique_ptr<Journal> journal;
   std::atomic<int64_t> end_ns{0};
-  std::atomic<int> up{0};     // clients with an operation done since the last "up" request, …
-  std::atomic<int> asked{1};  // … whose number is this
+  std::atomic<int> asked{1};  // "up" requests, and one
   std::atomic<int64_t> values{0};
   std::atomic<uint64_t> connections{0};
   std::atomic<int> waiting{0};       // clients that are done, and wait for the others …
@@ -97,6 +101,7 @@ struct Shared {
   std::mutex mutex;
   // Under the mutex.
   std::map<std::string, int> errors;
+  std::vector<int> served;  // by shard: clients with an operation done since the last request
   // Each written by one thread; read after `end_ns` was set, and after all threads have ended.
   Holdings held;  // when all clients were up for the first time
   std::vector<std::string> left_open;
@@ -162,7 +167,7 @@ class LoadClient {
   void Run() {
     if (!Connect()) return;
     while (!Finished()) {
-      while (in_flight_ < FLAGS_lanes && StartOne()) {
+      while (in_flight_ < FLAGS_lanes && IsDue() && StartOne()) {
       }
       client_->Wait(absl::Milliseconds(20));
     }
@@ -186,12 +191,21 @@ class LoadClient {
     shared_.counted = true;
   }
 
+  static osprey::Options ClientOptions() {
+    osprey::Options options;
+    if (FLAGS_pause_ms > 0) options.wait = WaitMode::kEvent;
+    return options;
+  }
+
   bool Connect() {
     absl::Status status;
     for (const absl::Time until = absl::Now() + kConnectMax; absl::Now() < until;) {
-      absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(FLAGS_server);
+      absl::StatusOr<std::unique_ptr<Client>> client =
+          Client::Connect(FLAGS_server, ClientOptions());
       if (client.ok()) {
         client_ = *std::move(client);
+        const std::lock_guard<std::mutex> lock(shared_.mutex);
+        shared_.served.resize(client_->shards());
         return true;
       }
       status = client.status();
@@ -242,6 +256,13 @@ class LoadClient {
       shared_.failed = true;
     }
     return record;
+  }
+
+  bool IsDue() {
+    const int64_t now = NowNs();
+    if (now < due_ns_) return false;
+    due_ns_ = now + int64_t{FLAGS_pause_ms} * 1'000'000;
+    return true;
   }
 
   // False if no more now.
@@ -366,11 +387,18 @@ class LoadClient {
       Remember(status);
       return;
     }
+    NoteServed(client_->ShardOf(FaultKey(FLAGS_prefix, record->key)));
+    last_done_ns_ = record->returned_ns;
+  }
+
+  void NoteServed(uint32_t shard) {
     if (const int asked = shared_.asked; asked != answered_) {
       answered_ = asked;
-      ++shared_.up;
+      served_.clear();
     }
-    last_done_ns_ = record->returned_ns;
+    if (!served_.insert(shard).second) return;
+    const std::lock_guard<std::mutex> lock(shared_.mutex);
+    if (shared_.asked == answered_) ++shared_.served[shard];
   }
 
   void Remember(const absl::Status& status) {
@@ -383,31 +411,44 @@ class LoadClient {
   std::minstd_rand random_;
   std::unique_ptr<Client> client_;
   int in_flight_ = 0;
-  int answered_ = 0;
+  int answered_ = 0;           // the last request that was seen, …
+  std::set<uint32_t> served_;  // … and shards with an operation done since
+  int64_t due_ns_ = 0;         // the next operation
   int64_t last_done_ns_ = 0;
   int64_t last_failed_ns_ = 0;
   uint64_t versions_[kFaultKeys] = {};  // last seen by this client
 };
 
-// Returns "end" or "quit", or at the end of the input. "up" follows only after an answer to the
-// last one.
+// Prints which shards have served all clients since the last request. Counts what is held before the
+// last of the first lines, since the fault may follow it at once. `told` belongs to that request.
+void TellServed(Shared& shared, std::set<uint32_t>& told) {
+  std::vector<int> served;
+  {
+    const std::lock_guard<std::mutex> lock(shared.mutex);
+    served = shared.served;
+  }
+  for (uint32_t shard = 0; shard < served.size(); ++shard) {
+    if (served[shard] < FLAGS_clients || !told.insert(shard).second) continue;
+    if (told.size() == served.size() && shared.held.files.empty()) shared.held = Held();
+    std::printf("up %d %u\n", shared.asked.load(), shard);
+    std::fflush(stdout);
+  }
+}
+
+// Returns at "end" or "quit", or at the end of the input.
 void AwaitEnd(Shared& shared) {
-  int told = 0;
+  std::set<uint32_t> told;
   while (shared.end_ns == 0 && !shared.failed) {
-    if (told != shared.asked && shared.up == FLAGS_clients) {
-      told = shared.asked;
-      // Before the word, since the fault may follow it at once.
-      if (shared.held.files.empty()) shared.held = Held();
-      std::puts("up");
-      std::fflush(stdout);
-    }
+    TellServed(shared, told);
     pollfd input = {STDIN_FILENO, POLLIN, 0};
     if (poll(&input, 1, 20) <= 0) continue;
     char letter = 'q';
     if (read(STDIN_FILENO, &letter, 1) != 1) letter = 'q';
     if (letter == 'u') {
-      shared.up = 0;
+      const std::lock_guard<std::mutex> lock(shared.mutex);
+      std::fill(shared.served.begin(), shared.served.end(), 0);
       ++shared.asked;
+      told.clear();
     }
     if (letter != 'e' && letter != 'q') continue;
     shared.quit = letter == 'q';

@@ -14,16 +14,17 @@ BREAKER = ROOT / "bazel-bin/tests/faults/libbreak_queue_pair.so"
 CONTROL_PORT = 7400
 START_S_MAX = 30
 STEP_S = 0.02
+PORT = pathlib.Path("/sys/class/infiniband", os.environ.get("LAB_DEVICE", "rxe0"), "ports/1")
 
 
-def wait_until(condition, seconds):
+def wait_until(condition, seconds, step_s=STEP_S):
     """The first true value of condition(), or the last one after so many seconds."""
     until = time.monotonic() + seconds
     while True:
         value = condition()
         if value or time.monotonic() > until:
             return value
-        time.sleep(STEP_S)
+        time.sleep(step_s)
 
 
 class Node:
@@ -31,6 +32,7 @@ class Node:
 
     def __init__(self):
         self._server = None
+        self._programs = {}  # by name, as members of a cluster
         self._directory = pathlib.Path(tempfile.mkdtemp(prefix="faults."))
         self._background = None
 
@@ -59,6 +61,35 @@ class Node:
         wait_until(lambda: self._server.poll() is not None, seconds)
         status = self._server.poll()
         return [1000 if status is None else status, (self._read("err").splitlines() or [""])[-1]]
+
+    # ---- Other programs
+
+    def start(self, name, command):
+        """All lives of a program write to one log."""
+        with open(self._directory / f"{name}.log", "ab") as log:
+            self._programs[name] = subprocess.Popen(command, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log,
+                                                    stderr=log)
+        return True
+
+    def signal(self, name, what):
+        self._programs[name].send_signal(signal.Signals[what])
+        return True
+
+    def await_end(self, name, seconds):
+        """Its exit status; 1000: it goes on."""
+        wait_until(lambda: self._programs[name].poll() is not None, seconds)
+        status = self._programs[name].poll()
+        return 1000 if status is None else status
+
+    def log(self, name):
+        return self._read(f"{name}.log")
+
+    def write_secret(self, name, text):
+        """The path of a file that its owner alone can read."""
+        path = self._directory / name
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="ascii")
+        return str(path)
 
     def _read(self, name):
         return (self._directory / name).read_text(encoding="utf-8", errors="replace")
@@ -89,8 +120,7 @@ class Node:
     @staticmethod
     def repeated_packets():
         """How often a device here saw that a packet was missing, or one that it had seen: the network was bad."""
-        counters = pathlib.Path("/sys/class/infiniband", os.environ["LAB_DEVICE"], "ports/1/hw_counters")
-        return sum(int((counters / name).read_text(encoding="ascii"))
+        return sum(int((PORT / "hw_counters" / name).read_text(encoding="ascii"))
                    for name in ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err"))
 
     def unshape(self):
@@ -102,6 +132,31 @@ class Node:
         self._background = subprocess.Popen(
             ["sh", "-c", f"tc qdisc add {device} netem loss 100% && sleep {seconds}; tc qdisc del {device}"])
         return True
+
+    def add_address(self, address):
+        """Until RDMA can be used with it."""
+        failed = self._run(["ip", "addr", "add", f"{address}/24", "dev", os.environ["LAB_NETDEV"]])
+        if failed:
+            return failed
+        gid = ":".join(f"{a:02x}{b:02x}" for a, b in zip(*[iter(map(int, address.split(".")))] * 2))
+        has_learned = wait_until(lambda: f":ffff:{gid}" in self._gids(), START_S_MAX)
+        return "" if has_learned else f"the device does not get the address {address}"
+
+    def refuse(self, senders):
+        """From now on what these addresses send is lost on its way to this machine."""
+        device = os.environ["LAB_NETDEV"]
+        commands = [f"qdisc add dev {device} clsact"]
+        commands += [f"filter add dev {device} ingress protocol ip u32 match ip src {sender}/32 action drop"
+                     for sender in senders]
+        return self._run(["tc", "-batch", "-"], "\n".join(commands))
+
+    def take_all(self):
+        """Takes refuse back. How many packets were lost."""
+        device = os.environ["LAB_NETDEV"]
+        shown = subprocess.run(["tc", "-s", "filter", "show", "dev", device, "ingress"], stdout=subprocess.PIPE,
+                               check=True).stdout
+        subprocess.run(["tc", "qdisc", "del", "dev", device, "clsact"], check=True)
+        return sum(map(int, re.findall(rb"dropped (\d+)", shown)))
 
     # ---- The device
 
@@ -125,26 +180,32 @@ class Node:
 
     @staticmethod
     def _has_addresses():
-        port = pathlib.Path("/sys/class/infiniband", os.environ["LAB_DEVICE"], "ports/1")
         try:
-            if "ACTIVE" not in (port / "state").read_text(encoding="ascii"):
-                return False
-            return any(":ffff:" in (port / f"gids/{entry}").read_text(encoding="ascii") for entry in range(8))
+            state = (PORT / "state").read_text(encoding="ascii")
         except OSError:
             return False
+        return "ACTIVE" in state and ":ffff:" in Node._gids()
 
     @staticmethod
-    def _run(command):
+    def _gids():
+        """The addresses that the device has learned, a line each. Of its table of 1024 the first ones."""
+        try:
+            return "".join((PORT / f"gids/{entry}").read_text(encoding="ascii") for entry in range(16))
+        except OSError:
+            return ""
+
+    @staticmethod
+    def _run(command, given=""):
         """What it said, if it failed."""
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              check=False)
+        done = subprocess.run(command, input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         return "" if done.returncode == 0 else f"{' '.join(command)}: {done.stdout.decode()}"
 
     def end(self):
         """Ends what still runs."""
-        if self._server is not None and self._server.poll() is None:
-            self._server.kill()
-            self._server.wait()
+        for program in filter(None, (self._server, *self._programs.values())):
+            if program.poll() is None:
+                program.kill()
+                program.wait()
         return True
 
 
