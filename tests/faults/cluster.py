@@ -56,9 +56,11 @@ class Cluster:
         subprocess.run([ROOT / "bazel-bin/tools/kvcli", "cluster", "create", self.URI, "--memory=64MiB", f"--shards={SHARDS}",
                         f"--replicas={len(SERVERS)}", "--min-in-sync=1"], check=True, stdout=subprocess.DEVNULL)
         # The last one to join gets no shard: the others have one each.
-        for servers in (["b"], ["b", "c"], ["a", "b", "c"]):
-            self.start(servers[-1] if servers != list(SERVERS) else NEAR)
-            self._await(lambda: self.is_whole(servers), WHOLE_S_MAX, f"servers {servers} do not become whole")
+        started = []
+        for server in (*sorted(FAR), NEAR):
+            self.start(server)
+            started.append(server)
+            self._await(lambda: self.is_whole(started), WHOLE_S_MAX, f"servers {started} do not become whole")
 
     @staticmethod
     def _check(failed):
@@ -165,7 +167,7 @@ class Cluster:
     # ---- What is held
 
     def resources(self):
-        """Of both machines together: which server has what depends on who is a primary."""
+        """Of both machines together: a primary has more than other servers, and may be on either."""
         held = {}
         for machine in self._nodes.values():
             for what, count in machine.resources().items():

@@ -132,7 +132,7 @@ class Cuts:
         began = time.monotonic()
         self._cluster.cut(["links"], BOTH)
         try:
-            dropped_s = self._await_bite(lambda: self._cluster.shards() == wanted, "nobody was dropped")
+            dropped_s = self._await_bite(lambda: self._cluster.shards() == wanted, "no silent server was dropped")
             served_s = self._await_service("after silent servers were dropped")
             time.sleep(STAYS_S)
         finally:

@@ -30,6 +30,9 @@ expect "a command that ignores SIGTERM is ended" 124 'guard: ended after 1 s*' 1
 expect "a signal's number is told" 137 '' 30 sh -c 'kill -KILL $$'
 expect "what a command leaves running does not hold it up" 0 'done' 30 sh -c 'sleep 20 & echo done'
 expect "what can wait has its turns while others leave the processors idle" 0 19 --behind 30 nice
+# (Not each kernel has autogroups.)
+[[ ! -e /proc/self/autogroup ]] ||
+  expect "what can wait has a session that waits, too" 0 '* nice 19' --behind 30 cat /proc/self/autogroup
 expect "what cannot has them before others, if the user is root" 0 "$([[ $(id -u) == 0 ]] && echo -10 || echo 0)" --ahead 30 nice
 expect "a limit that is no number is a usage error" 2 '' soon true
 

@@ -16,7 +16,7 @@ inline constexpr int kVolumeParts = 1;
 #endif
 
 // Of the tests that take longest.
-inline constexpr int kLongVolumeParts = kVolumeParts == 1 ? 1 : 12;
+inline constexpr int kLongVolumeParts = kVolumeParts == 1 ? 1 : 10;
 
 // Whether tests look for the seeds that find a mistake made on purpose. Once is enough.
 inline constexpr bool kSearchesMistakes = kVolumeParts == 1;
