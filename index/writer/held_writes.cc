@@ -80,6 +80,15 @@ absl::StatusOr<HeldWrite> Table::HoldExpire(const HashedKey& hashed, uint64_t ex
   return held;
 }
 
+absl::StatusOr<HeldValue> Table::HoldValue(const HashedKey& hashed, uint64_t value_length,
+                                           absl::Time now) {
+  absl::StatusOr<HeldWrite> held = HoldPut(hashed, value_length, /*is_new=*/true, now);
+  if (!held.ok()) return held.status();
+  HeldValue value{*held, reservations_.Begin(*held->item)};
+  value.place.item.reset();
+  return value;
+}
+
 void Table::DropPlace(KeyHash hash) {
   keys_.pending.RemoveHeldPlace(hash);
   keys_.chains.Unkeep();
@@ -88,6 +97,11 @@ void Table::DropPlace(KeyHash hash) {
 void Table::DropHeld(const HeldWrite& held) {
   if (held.item.has_value()) keys_.items.Discard(*held.item);
   if (held.has_place) DropPlace(held.hash);
+}
+
+void Table::DropHeldValue(HeldValue held) {
+  held.reservation.Abort();
+  DropHeld(held.place);
 }
 
 uint64_t Table::HeldVersion(const HashedKey& hashed) const {
@@ -108,6 +122,20 @@ void Table::MakePut(const HeldWrite& held, const HashedKey& hashed, ByteSpan val
   if (at.found() && keys_.clocks.on()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
   evictor_.NoteWrite();
   (void)MakeDecided(hashed, at, value, version, expiry_ns, pending, now);
+}
+
+void Table::MakeValuePut(HeldValue held, const HashedKey& hashed, uint64_t version,
+                         uint64_t expiry_ns, absl::Time now) {
+  const GivenVersion given(*this, version, expiry_ns);
+  DropHeld(held.place);
+  const uint64_t data_hash = held.reservation.HashRest();
+  const Location at = keys_.Locate(hashed);
+  if (at.found() && keys_.clocks.on()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
+  evictor_.NoteWrite();
+  const WriteResult result =
+      PublishFilled(std::move(held.reservation), data_hash, at, expiry_ns, now);
+  assert(result.status.ok());
+  (void)result;
 }
 
 bool Table::MakeExpire(const HeldWrite& held, const HashedKey& hashed, uint64_t version,

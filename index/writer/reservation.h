@@ -12,6 +12,7 @@
 #include "index/layout/long_hash.h"
 #include "index/space/item_store.h"
 #include "index/space/update_room.h"
+#include "index/writer/keys/pending_writes.h"
 
 namespace osprey::index {
 
@@ -50,6 +51,13 @@ class Reservation {
   absl::Span<std::byte> value_;
   uint64_t hashed_ = 0;                  // bytes of value_
   std::unique_ptr<BytesHasher> hasher_;  // of the item's data
+};
+
+// What a replica's put of a value that comes in parts holds: the value's item, and a place for its key.
+// Destroying it frees the item alone, Table::DropHeldValue both. Move-only.
+struct HeldValue {
+  HeldWrite place;
+  Reservation reservation;
 };
 
 // All reservations of a table. Not thread-safe.

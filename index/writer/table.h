@@ -188,6 +188,14 @@ class alignas(128) Table {
   // REQUIRES: `value` has the length that was held.
   void MakePut(const HeldWrite& held, const HashedKey& hashed, ByteSpan value, uint64_t version,
                uint64_t expiry_ns, absl::Time now);
+  // The same of a value that comes in parts. Its item is held first, before it is known what the key will
+  // have when the put is made.
+  absl::StatusOr<HeldValue> HoldValue(const HashedKey& hashed, uint64_t value_length,
+                                      absl::Time now);
+  void DropHeldValue(HeldValue held);
+  // REQUIRES: the value is complete.
+  void MakeValuePut(HeldValue held, const HashedKey& hashed, uint64_t version, uint64_t expiry_ns,
+                    absl::Time now);
   // Of the value with that version. False: the key has none such, so nothing was done.
   bool MakeExpire(const HeldWrite& held, const HashedKey& hashed, uint64_t version,
                   uint64_t expiry_ns, absl::Time now);

@@ -1,6 +1,7 @@
 // Writes that another server has decided: what is held when they come is enough when they are made.
 
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -140,6 +141,79 @@ TEST(HeldWritesTest, GrowthMergesAndCompactionLeaveWhatIsHeld) {
   EXPECT_GT(refused, 100u / kVolumeParts);
   EXPECT_GT(merges, 10u / kVolumeParts);
   EXPECT_GT(compacted, 1000u / kVolumeParts);
+}
+
+// The value of a put that comes in parts: its item is held, and filled, before it is known what the key has
+// when the put is made.
+class HeldValueTest : public ::testing::Test {
+ protected:
+  HeldValue Hold(absl::string_view key, absl::string_view value) {
+    absl::StatusOr<HeldValue> held =
+        fixture_.table->HoldValue(fixture_.Hashed(key), value.size(), fixture_.now);
+    EXPECT_TRUE(held.ok()) << held.status();
+    for (size_t at = 0; at < value.size(); at += kPart) {
+      const absl::string_view part = value.substr(at, kPart);
+      std::memcpy(held->reservation.value().data() + at, part.data(), part.size());
+      held->reservation.Hash(part.size());
+    }
+    return *std::move(held);
+  }
+  void Make(HeldValue held, absl::string_view key, const std::string& value) {
+    fixture_.table->MakeValuePut(std::move(held), fixture_.Hashed(key), ++fixture_.version, 0,
+                                 fixture_.now);
+    fixture_.made[std::string(key)] = value;
+  }
+  static constexpr size_t kPart = 100'000;
+  HeldFixture fixture_{8 << 20};
+  const std::string value_ = std::string(1'234'567, 'v');
+};
+
+TEST_F(HeldValueTest, IsMadeOverWhateverTheKeyHas) {
+  HeldValue absent = Hold("absent", value_);
+  HeldValue present = Hold("present", value_);
+  HeldValue inline_key = Hold("i", value_);
+  ASSERT_TRUE(fixture_.Hold("present", std::string(5000, 'p')).ok());
+  fixture_.MakeFirst();
+  ASSERT_TRUE(fixture_.Hold("i", "1").ok());
+  fixture_.MakeFirst();
+  Make(std::move(absent), "absent", value_);
+  Make(std::move(present), "present", value_);
+  Make(std::move(inline_key), "i", value_);
+  fixture_.ExpectMade();
+  // A later value of the key, and a deletion.
+  ASSERT_TRUE(fixture_.Hold("present", "short").ok());
+  fixture_.MakeFirst();
+  EXPECT_TRUE(
+      fixture_.table->MakeDelete(fixture_.Hashed("absent"), fixture_.version, fixture_.now));
+  fixture_.made.erase("absent");
+  fixture_.ExpectMade();
+}
+
+TEST_F(HeldValueTest, LeavesNothingWhenItIsDropped) {
+  ASSERT_TRUE(fixture_.Hold("other", "value").ok());
+  fixture_.MakeFirst();
+  const Table::Stats before = fixture_.table->stats();
+  // More than fit at once.
+  for (int i = 0; i < 50; ++i) fixture_.table->DropHeldValue(Hold("key", value_));
+  const Table::Stats after = fixture_.table->stats();
+  EXPECT_EQ(after.item_bytes, before.item_bytes);
+  EXPECT_EQ(after.overflow_lines, before.overflow_lines);
+  EXPECT_EQ(after.keys, 1u);
+}
+
+TEST_F(HeldValueTest, IsRefusedWithoutRoomForIt) {
+  std::vector<HeldValue> held;
+  for (;;) {
+    absl::StatusOr<HeldValue> one = fixture_.table->HoldValue(
+        fixture_.Hashed(absl::StrCat("key", held.size())), value_.size(), fixture_.now);
+    if (!one.ok()) {
+      EXPECT_EQ(one.status().code(), absl::StatusCode::kResourceExhausted);
+      break;
+    }
+    held.push_back(*std::move(one));
+  }
+  EXPECT_GE(held.size(), 3u);
+  for (HeldValue& one : held) fixture_.table->DropHeldValue(std::move(one));
 }
 
 }  // namespace
