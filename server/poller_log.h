@@ -31,8 +31,10 @@ class PollerLog final : public WriteLog {
   void SetEngine(const Engine& engine) { engine_ = &engine; }
 
   bool AwaitsSync() const override { return writes_.AwaitsSync(); }
-  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) override {
-    return writes_.BeginUpload(value_bytes);
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t partition,
+                                                           absl::string_view key,
+                                                           uint64_t value_bytes) override {
+    return writes_.BeginUpload(partition, key, value_bytes);
   }
   // The results of all writes that are made are in the sessions then: each is remembered by its poller
   // before that commits anything else.

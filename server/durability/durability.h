@@ -80,7 +80,8 @@ class Durability : public WriteLog {
   absl::Status Start(std::function<absl::Time()> now, DutyThread::Images images);
 
   bool AwaitsSync() const override { return options_.mode == DurabilityMode::kSync; }
-  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) override {
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t, absl::string_view,
+                                                           uint64_t value_bytes) override {
     return uploads_.Begin(value_bytes);
   }
   absl::Status Commit() override;

@@ -77,6 +77,8 @@ absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecor
     case wal::EntryKind::kTerm:
     case wal::EntryKind::kShardReset:
     case wal::EntryKind::kTimeMark:
+    case wal::EntryKind::kValuePart:
+    case wal::EntryKind::kPartsDropped:
       break;
   }
   return absl::FailedPreconditionError(

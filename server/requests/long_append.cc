@@ -82,11 +82,13 @@ absl::optional<Answer> LongAppend::Begin(TableAccess& tables, LockedTable& table
     return absl::nullopt;
   }
   space_ = TableSpace(tables, table.partition(), *std::move(reservation));
+  const uint32_t partition = table.partition();
   table.Release();
   version_ = version;
   copied_ = 0;
   if (tables.log() == nullptr) return absl::nullopt;
-  absl::StatusOr<std::unique_ptr<ValueUpload>> upload = tables.log()->BeginUpload(length);
+  absl::StatusOr<std::unique_ptr<ValueUpload>> upload =
+      tables.log()->BeginUpload(partition, key_, length);
   log_status_ = upload.status();
   if (!upload.ok()) return Refuse();
   upload_ = *std::move(upload);

@@ -46,6 +46,11 @@ class LongAppend {
   // In the past: in the next turn.
   absl::Time retry_at() const { return retry_at_; }
 
+  // It will not be published.
+  void GiveUp() {
+    if (upload_ != nullptr) upload_->GiveUp();
+  }
+
   uint64_t sequence() const { return request_.sequence; }
 
  private:

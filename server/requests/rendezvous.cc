@@ -32,9 +32,11 @@ absl::StatusOr<bool> Rendezvous::Reserve(absl::Time now) {
   }
   space_ = TableSpace(tables_, table.partition(), *std::move(reservation));
   assert(space_.value().size() == value_length());
+  const uint32_t partition = table.partition();
   table.Release();
   if (tables_.log() == nullptr) return true;
-  absl::StatusOr<std::unique_ptr<ValueUpload>> upload = tables_.log()->BeginUpload(value_length());
+  absl::StatusOr<std::unique_ptr<ValueUpload>> upload =
+      tables_.log()->BeginUpload(partition, key_, value_length());
   if (upload.ok()) upload_ = *std::move(upload);
   log_status_ = upload.status();
   return true;
@@ -98,7 +100,6 @@ bool Rendezvous::LogRest(absl::Time now) {
 
 absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
   assert(landed() && !reading() && !decided());
-  if (!LogRest(now)) return absl::nullopt;
   if (!log_status_.ok()) return AnswerOfLog(log_status_);
   // W6: a client that died may have reused its buffer before the READ fetched it.
   if (hasher_.Digest() != body_.value_hash) {
@@ -107,6 +108,8 @@ absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
         "the value's bytes are not those that value_hash was made of; nothing was written",
         Reason::kValueChanged);
   }
+  if (!LogRest(now)) return absl::nullopt;
+  if (!log_status_.ok()) return AnswerOfLog(log_status_);
   finish_retry_at_ = now + kPendingStep();
   const index::Condition condition = ConditionOf(body_.condition, body_.condition_version);
   const index::Lifetime lifetime = LifetimeOf(body_.ttl_ns);

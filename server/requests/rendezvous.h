@@ -75,6 +75,10 @@ class Rendezvous {
   void OnPieceFailed() { --reading_; }
   // The transport is gone, and its READs with it.
   void Abandon() { reading_ = 0; }
+  // It will not be published, unless it is decided().
+  void GiveUp() {
+    if (upload_ != nullptr && !decided()) upload_->GiveUp();
+  }
 
   // Verifies and publishes, or says why the log did not take the value. REQUIRES: landed(), not
   // decided(). DATA_LOSS if the bytes are not the promised ones. None: it is decided() now, and Apply

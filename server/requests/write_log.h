@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/layout/layout.h"
 #include "index/writer/keys/changes.h"
@@ -56,6 +57,8 @@ class ValueUpload {
   // The disk is behind what uploads have logged. Further bytes should come later: again after
   // kUploadStep.
   virtual bool IsBehind() const = 0;
+  // No put will name it, though it may live on for some time.
+  virtual void GiveUp() {}
 };
 
 // The changes of one partition. Thread rule: the thread that holds the partition's lock.
@@ -99,10 +102,12 @@ class WriteLog {
   absl::Status MayWrite() const {
     return refuses_.load(std::memory_order_relaxed) ? Refusal() : absl::OkStatus();
   }
-  // Before the first byte of a value that comes in parts. Takes disk space for all of it. Null: it is
-  // so short that it is logged with its put. Errors: RESOURCE_EXHAUSTED (the disk has no room for
-  // it; nothing was changed), or the log has failed.
-  virtual absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) = 0;
+  // Before the first byte of a value that comes in parts, of a key of this partition. Takes disk space
+  // for all of it. Null: it is so short that it is logged with its put. Errors: RESOURCE_EXHAUSTED (the
+  // disk has no room for it; nothing was changed), the log has failed, or it takes no such value now.
+  virtual absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t partition,
+                                                                   absl::string_view key,
+                                                                   uint64_t value_bytes) = 0;
   // Returns when all changes reported before are as durable as the server promises. Errors: a write
   // or sync failed, and so do all later calls. No answer may leave from then on, nothing that was
   // decided is made, and the engines have to end.

@@ -492,7 +492,8 @@ TEST(ServerStopTest, ALostDeviceIsAFailure) {
 TEST(ServerStopTest, ALostDeviceLosesNothingOfADataDirectory) {
   struct NoLog final : WriteLog {
     bool AwaitsSync() const override { return false; }
-    absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t) override {
+    absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t, absl::string_view,
+                                                             uint64_t) override {
       return std::unique_ptr<ValueUpload>();
     }
     absl::Status Commit() override { return absl::OkStatus(); }

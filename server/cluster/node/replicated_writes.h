@@ -58,7 +58,10 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   // --- WriteLog
   bool AwaitsSync() const override { return true; }
   // Each value comes with its put.
-  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t) override { return nullptr; }
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t, absl::string_view,
+                                                           uint64_t) override {
+    return nullptr;
+  }
   // Errors: those of End.
   absl::Status Commit() override {
     return CommitWith([] {});

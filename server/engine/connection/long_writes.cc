@@ -202,6 +202,9 @@ void LongWrites::StepAppend(absl::Time now) {
 
 // appends_ stay until the end, since returning their space takes a lock.
 void LongWrites::Stop() {
+  // *Else* other long values wait for theirs.
+  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->GiveUp();
+  for (const std::unique_ptr<LongAppend>& append : appends_) append->GiveUp();
   awaits_room_ = is_append_due_ = false;
   retry_at_ = absl::InfiniteFuture();
 }

@@ -56,6 +56,7 @@ bool HasKey(EntryKind kind) {
     case EntryKind::kExtend:
     case EntryKind::kDelete:
     case EntryKind::kExpire:
+    case EntryKind::kValuePart:
       return true;
     case EntryKind::kSessionBegin:
     case EntryKind::kSessionEnd:
@@ -63,6 +64,7 @@ bool HasKey(EntryKind kind) {
     case EntryKind::kShardReset:
     case EntryKind::kFlushBound:
     case EntryKind::kTimeMark:
+    case EntryKind::kPartsDropped:
       return false;
   }
   return false;
@@ -70,7 +72,7 @@ bool HasKey(EntryKind kind) {
 
 std::string CheckHeader(const EntryHeader& header) {
   const auto kind = static_cast<EntryKind>(header.kind);
-  if (kind < EntryKind::kPut || kind > EntryKind::kTimeMark)
+  if (kind < EntryKind::kPut || kind > EntryKind::kPartsDropped)
     return absl::StrCat("an entry has the unknown kind ", header.kind);
   if ((header.flags & ~kEntryFlags) != 0) return "an entry has unknown flags";
   if (header.key_length > kKeyBytesMax || (header.key_length == 0) == HasKey(kind))

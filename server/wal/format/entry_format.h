@@ -63,6 +63,9 @@ enum class EntryKind : uint8_t {
   kShardReset = 8,
   kFlushBound = 9,
   kTimeMark = 10,
+  // Only between replicas, and in no file (server/cluster/table/value_parts.h):
+  kValuePart = 11,    // of a value whose put follows
+  kPartsDropped = 12  // … whose put does not follow
 };
 
 inline constexpr uint8_t kHasResult =

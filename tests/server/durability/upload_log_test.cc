@@ -47,7 +47,7 @@ class Arriving {
       space_ = TableSpace(life.access(), table.partition(),
                           *table->Reserve(key_, value_.size(), absl::Now()));
     }
-    upload_ = *life.durability().BeginUpload(value_.size());
+    upload_ = *life.durability().BeginUpload(0, "key", value_.size());
   }
 
   // So many bytes more.
@@ -386,12 +386,13 @@ TEST_P(SmallDiskTest, AnUploadsSpaceGoesBackWhenItEnds) {
   Start();
   LeaveFree(5 * kMib);
   for (int i = 0; i < 3; ++i) {
-    absl::StatusOr<std::unique_ptr<ValueUpload>> first = durability_->BeginUpload(2 * kMib);
+    absl::StatusOr<std::unique_ptr<ValueUpload>> first =
+        durability_->BeginUpload(0, "first", 2 * kMib);
     ASSERT_TRUE(first.ok()) << first.status();
-    const absl::Status second = durability_->BeginUpload(2 * kMib).status();
+    const absl::Status second = durability_->BeginUpload(0, "second", 2 * kMib).status();
     EXPECT_EQ(second.code(), StatusCode::kResourceExhausted);
     // Others may not use the space either.
-    const absl::Status third = durability_->BeginUpload(kMib).status();
+    const absl::Status third = durability_->BeginUpload(0, "third", kMib).status();
     EXPECT_EQ(third.code(), StatusCode::kResourceExhausted);
     ExpectShortPutsGoOn();
   }
@@ -413,7 +414,7 @@ TEST_P(SmallDiskTest, ADiskThatBecomesFullMeanwhileEndsTheUploadAlone) {
   Start();
   const std::string value = Large(4 * kMib);
   const index::ByteSpan bytes(reinterpret_cast<const std::byte*>(value.data()), value.size());
-  std::unique_ptr<ValueUpload> upload = *durability_->BeginUpload(value.size());
+  std::unique_ptr<ValueUpload> upload = *durability_->BeginUpload(0, "key", value.size());
   ASSERT_TRUE(upload->Log(bytes, kMib).ok());
   capacity_ = 0;
   absl::Status status;

@@ -179,7 +179,8 @@ void FakeLog::Append(std::vector<LoggedChange> group) {
   for (LoggedChange& change : group) log_.push_back(std::move(change));
 }
 
-absl::StatusOr<std::unique_ptr<ValueUpload>> FakeLog::BeginUpload(uint64_t value_bytes) {
+absl::StatusOr<std::unique_ptr<ValueUpload>> FakeLog::BeginUpload(uint32_t, absl::string_view,
+                                                                  uint64_t value_bytes) {
   if (value_bytes < kUploadBytesMin) return std::unique_ptr<ValueUpload>();
   if (!begin_error.ok()) return begin_error;
   return std::make_unique<Upload>(*this, value_bytes);

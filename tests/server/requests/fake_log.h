@@ -51,7 +51,8 @@ class FakeLog final : public WriteLog {
   bool AwaitsSync() const override { return awaits_sync_; }
   // Whether writes are refused with RESOURCE_EXHAUSTED.
   void RefuseAll(bool refuse) { RefuseWrites(refuse); }
-  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t value_bytes) override;
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t, absl::string_view,
+                                                           uint64_t value_bytes) override;
   absl::Status Commit() override;
 
   // Of values from here on BeginUpload returns an upload.

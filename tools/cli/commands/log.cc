@@ -26,10 +26,10 @@ namespace {
 namespace wal = server::wal;
 
 constexpr const char* kEntryKinds[] = {
-    "",     "put",         "extend",      "delete",   "expire", "session_begin", "session_end",
-    "term", "shard_reset", "flush_bound", "time_mark"};
+    "",     "put",         "extend",      "delete",    "expire",     "session_begin", "session_end",
+    "term", "shard_reset", "flush_bound", "time_mark", "value_part", "parts_dropped"};
 constexpr size_t kEntryKindsCount = std::size(kEntryKinds);
-static_assert(kEntryKindsCount == static_cast<size_t>(wal::EntryKind::kTimeMark) + 1);
+static_assert(kEntryKindsCount == static_cast<size_t>(wal::EntryKind::kPartsDropped) + 1);
 
 // ParseGroup accepts no other kinds.
 const char* NameOf(wal::EntryKind kind) { return kEntryKinds[static_cast<size_t>(kind)]; }

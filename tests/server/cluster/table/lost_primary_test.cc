@@ -40,7 +40,8 @@ class PrimaryLog final : public WriteLog, public GroupSink {
     }
   }
   bool AwaitsSync() const override { return true; }
-  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint64_t) override {
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t, absl::string_view,
+                                                           uint64_t) override {
     return std::unique_ptr<ValueUpload>();
   }
   absl::Status Commit() override {
