@@ -195,6 +195,22 @@ std::optional<PlacedMove> NextRelief(const PlacementView& view) {
   return std::nullopt;
 }
 
+bool IsMoveStuck(const PlacementView& view, uint32_t shard) {
+  const PlacementShard& placed = view.shards[shard];
+  if (!placed.move.has_value() || !Runs(view, placed.move->to)) return false;
+  const std::string& to = placed.move->to;
+  const Assignment assignment = Assign(view);
+  if (!assignment.given()[shard].empty()) return false;
+  if (IsMoving(view, placed)) {
+    if (assignment.HasRoom(to)) return false;  // it is not its turn
+    return std::none_of(view.shards.begin(), view.shards.end(), [&](const PlacementShard& other) {
+      return other.move.has_value() && other.move->from == to;
+    });
+  }
+  return LiveMembers(view, placed) < view.replicas && AwayMembers(view, placed) == 0 &&
+         Runs(view, placed.move->from) && !NextRelief(view).has_value();
+}
+
 namespace {
 
 // The hand-overs that are possible now, from each server.

@@ -56,6 +56,10 @@ struct PlacementView {
 // time, besides those that are missing.
 std::vector<std::vector<std::string>> MissingCopies(const PlacementView& view);
 
+// Whether nothing comes of the shard's move. It leads to a server without room for it, from which no copy moves away:
+// a missing copy is there instead. Or that server has joined in place of a missing copy, and no other has room.
+bool IsMoveStuck(const PlacementView& view, uint32_t shard);
+
 struct PlacedMove {
   uint32_t shard = 0;
   ShardMove move;

@@ -376,6 +376,7 @@ void ClusterMember::Assign() {
     // An initial shard is for the first of them. The others join it.
     const bool is_initial = shards_[i]->record().record.is_initial();
     const auto end = is_initial && !missing[i].empty() ? missing[i].begin() + 1 : missing[i].end();
+    shards_[i]->SetMoveStuck(IsMoveStuck(view, static_cast<uint32_t>(i)));
     shards_[i]->SetAssigned(std::find(missing[i].begin(), end, options_.server) != end);
     shards_[i]->SetRelief(relief.has_value() && relief->shard == i ? std::optional(relief->move)
                                                                    : std::nullopt);

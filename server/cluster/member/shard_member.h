@@ -129,6 +129,8 @@ class ShardMember {
   void SetAssigned(bool assigned) { is_assigned_ = assigned; }
   // A move that is to begin, if this is the primary (NextRelief).
   void SetRelief(std::optional<ShardMove> move) { relief_ = std::move(move); }
+  // IsMoveStuck: as the primary, it ends the move.
+  void SetMoveStuck(bool is_stuck);
   bool HasLinkTo(const Replica& member) const { return links_.contains(member.incarnation); }
   // Clients' writes may be decided: it serves, and enough members are in sync.
   bool may_decide() const;
@@ -202,6 +204,7 @@ class ShardMember {
   bool wants_read_ = false;
   bool is_assigned_ = false;
   std::optional<ShardMove> relief_;
+  bool is_move_stuck_ = false;
   std::set<uint64_t> links_;  // incarnations to which there is one
 
   // At a primary.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "rdma/lease_time.h"
 #include "server/cluster/member/shard_member.h"
@@ -89,6 +90,17 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
   return OrNothing(AddMember(Author(), seen, joiner_->replica));
 }
 
+void ShardMember::SetMoveStuck(bool is_stuck) {
+  const std::optional<ShardMove>& move = tracker_.shard().record.move;
+  if (is_stuck && !is_move_stuck_ && move.has_value() && serves() && options_.log) {
+    options_.log(absl::StrCat("shard ", shard_, ": its copy does not move from server ", move->from,
+                              " to ", move->to,
+                              ": no server has memory for another copy of it; start one, or raise "
+                              "--memory, and begin the move again"));
+  }
+  is_move_stuck_ = is_stuck;
+}
+
 // Replicas that count, without the one that moves away: what joiners may add to.
 size_t ShardMember::Staying() const {
   const std::vector<Replica> counted = tracker_.Counted();
@@ -110,7 +122,10 @@ std::optional<ShardSwap> ShardMember::WantedMove(const ConfigurationWatch& watch
   // (What was read is not from before the move began.)
   const bool has_ended = !is_joined && watch.servers_revision() >= seen.mod_revision &&
                          watch.CreateRevision(move.to) == 0;
-  if (seen.record.Find(move.from) == nullptr || has_ended) return OrNothing(EndMove(seen));
+  const bool is_stuck = is_move_stuck_ && serves() && !joiner_.has_value();
+  if (seen.record.Find(move.from) == nullptr || has_ended || is_stuck) {
+    return OrNothing(EndMove(seen));
+  }
   // Others may have joined instead of it.
   if (!serves() || seen.record.Staying() < options_.cluster.replicas) return std::nullopt;
   if (move.from != self_.server) {

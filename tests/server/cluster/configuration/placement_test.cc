@@ -117,6 +117,57 @@ TEST(NextReliefTest, AMoveThatWaitsForRoomIsNoMissingCopy) {
   EXPECT_EQ(NextRelief(view), std::nullopt);
 }
 
+TEST(IsMoveStuckTest, AMoveEndsWhereItsServerHasNoRoomLeft) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 2, .zone = ""}},
+                             {"b", {.slots = 2, .zone = ""}},
+                             {"c", {.slots = 1, .zone = ""}}},
+                            2);
+  view.shards[0] = {.move = ShardMove{"a", "c"}, .primary = "a", .members = {"a", "b"}};
+  view.shards[1] = {.primary = "a", .members = {"a"}};
+  EXPECT_FALSE(IsMoveStuck(view, 0));
+  EXPECT_FALSE(IsMoveStuck(view, 1));
+  view.shards[1].members.push_back("c");
+  EXPECT_TRUE(IsMoveStuck(view, 0));
+  view.shards[1].move = ShardMove{"c", "b"};
+  EXPECT_FALSE(IsMoveStuck(view, 0)) << "c gets room";
+  view.shards[1].move.reset();
+  view.servers["c"].is_away = true;
+  EXPECT_FALSE(IsMoveStuck(view, 0)) << "it ends with its server";
+}
+
+TEST(IsMoveStuckTest, AMoveMayWaitForItsTurn) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 2, .zone = ""}},
+                             {"b", {.slots = 2, .zone = ""}},
+                             {"c", {.slots = 2, .zone = ""}}},
+                            2);
+  for (PlacementShard& shard : view.shards)
+    shard = {.move = ShardMove{"a", "c"}, .primary = "a", .members = {"a", "b"}};
+  EXPECT_EQ(MissingCopies(view), (std::vector<Ids>{{"c"}, {}})) << "one at a time";
+  EXPECT_FALSE(IsMoveStuck(view, 1));
+  view.servers["c"].slots = 1;
+  EXPECT_FALSE(IsMoveStuck(view, 0));
+  EXPECT_TRUE(IsMoveStuck(view, 1));
+}
+
+TEST(IsMoveStuckTest, AMoveEndsWhereItsCopyIsNeededAndNoOtherServerHasRoom) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 2, .zone = ""}},
+                             {"b", {.slots = 1, .zone = ""}},
+                             {"c", {.slots = 2, .zone = ""}}},
+                            2);
+  // A copy was lost before c had joined.
+  view.shards[0] = {.move = ShardMove{"a", "c"}, .primary = "a", .members = {"a", "c"}};
+  view.shards[1] = {.primary = "a", .members = {"a", "b"}};
+  EXPECT_TRUE(IsMoveStuck(view, 0));
+  view.servers["b"].slots = 2;
+  EXPECT_FALSE(IsMoveStuck(view, 0)) << "b joins";
+  view.servers["b"].slots = 1;
+  view.shards[0].members.push_back("b");
+  EXPECT_FALSE(IsMoveStuck(view, 0)) << "the last step is left";
+}
+
 TEST(MissingCopiesTest, CopiesOfAServerThatRestartsWaitForIt) {
   PlacementView view = View(2,
                             {{"a", {.slots = 2, .zone = ""}},
