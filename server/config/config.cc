@@ -118,17 +118,10 @@ Division DivisionOf(const FlagValues& flags, uint32_t pollers) {
 absl::StatusOr<uint64_t> ParseValueMax(const FlagValues& flags, uint64_t memory,
                                        const Division& division) {
   const uint64_t partition_bytes = index::SpanOfPartition(memory, division.partitions, 0).bytes;
-  const uint64_t most = division.is_cluster ? kClusterValueBytesMax : index::kValueBytesMax;
-  if (flags.value_max.empty()) return std::min(partition_bytes, most);
+  if (flags.value_max.empty()) return std::min(partition_bytes, index::kValueBytesMax);
   const absl::StatusOr<uint64_t> bytes =
       ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
   if (!bytes.ok()) return bytes;
-  if (*bytes > most) {
-    return Wrong("value-max",
-                 absl::StrCat(flags.value_max,
-                              " is more than the servers of a cluster accept; write at most ",
-                              FormatSize(most)));
-  }
   if (*bytes > partition_bytes && division.partitions > 1) {
     return Wrong("value-max", absl::StrCat(flags.value_max, " is more than a value may have: ",
                                            division.cause, " cuts --memory=", flags.memory,

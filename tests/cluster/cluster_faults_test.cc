@@ -189,7 +189,7 @@ class ClusterFaultsTest : public ::testing::Test {
 
 TEST_F(ClusterFaultsTest, NothingIsLostOrStale) {
   SCOPED_TRACE(absl::StrCat("seed ", seed_));
-  const DurableLoadOptions options{.seed = seed_, .value_bytes_max = 1 << 20, .in_cluster = true};
+  const DurableLoadOptions options{.seed = seed_, .value_bytes_max = 4 << 20, .in_cluster = true};
   DurableLoad load(cluster_.uri(), options);
   ASSERT_NO_FATAL_FAILURE(AwaitAnswer(load));
   const std::vector<Fault> faults = NewFaults();

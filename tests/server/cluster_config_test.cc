@@ -80,7 +80,7 @@ TEST_F(ClusterConfigTest, GoodFlagsAreCopied) {
 TEST_F(ClusterConfigTest, DefaultsAreThoseOfAClustersFirstForm) {
   const absl::StatusOr<Config> config = MakeConfig(flags_);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->value_bytes_max, uint64_t{1} << 20);
+  EXPECT_EQ(config->value_bytes_max, config->memory_bytes / kClusterPartitions);
   EXPECT_EQ(config->partitions, kClusterPartitions);
   EXPECT_EQ(config->cluster->backup_timeout, absl::Seconds(1));
   EXPECT_EQ(config->cluster->rejoin_after, absl::Seconds(30));
@@ -175,7 +175,6 @@ TEST_F(ClusterConfigTest, EachWrongFlagIsNamed) {
   for (const char* rate : {"0", "1000", "1MiB/s", "-1MiB", "fast"})
     refused("copy-rate", "", [rate](FlagValues& f) { f.cluster.copy_rate = rate; });
   refused("data-dir", "in memory only", [](FlagValues& f) { f.data_dir = "/data"; });
-  refused("value-max", "write at most 1MiB", [](FlagValues& f) { f.value_max = "1048577"; });
 }
 
 TEST_F(ClusterConfigTest, AnotherKeyThanTheClientsIsAccepted) {

@@ -28,8 +28,6 @@ inline constexpr uint32_t kReplicasMax = 7;
 // whatever their --pollers: replicas exchange groups of a partition's changes, and a copy is made
 // partition by partition.
 inline constexpr uint32_t kClusterPartitions = 8;
-// The longest value. A longer one is written in pieces, which groups of entries cannot have yet.
-inline constexpr uint64_t kClusterValueBytesMax = 1 << 20;
 
 // Memory of one shard: from the least that a server can cut into its partitions, to the longest
 // region.

@@ -52,7 +52,7 @@ void ClusterMember::BeginIncarnation() {
   while (incarnation_ == 0) incarnation_ = options_.random();
   right_.emplace(RightOptions{options_.keys.Server(options_.server),
                               {incarnation_, options_.addresses, 0, options_.slots, options_.zone,
-                               options_.clients, options_.copy_rate},
+                               options_.clients, options_.copy_rate, /*takes_parts=*/true},
                               options_.ttl});
   for (const auto& shard : shards_) shard->SetServer(0, incarnation_);
 }

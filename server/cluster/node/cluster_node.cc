@@ -254,11 +254,15 @@ void ClusterNode::TakeServers() {
   // A client that begins goes to shard 0.
   const std::string& primary = member_->shard(0).record().record.primary;
   std::string first, others;
+  // Any of them may have a copy later.
+  bool all_take_parts = true;
   for (const auto& [id, server] : member_->servers()) {
     if (!server.record.has_value()) continue;
+    all_take_parts &= server.record->takes_parts;
     for (const std::string& address : server.record->clients)
       absl::StrAppend(id == primary ? &first : &others, address, "\n");
   }
+  for (const auto& slot : slots_) slot->SetTakesParts(all_take_parts);
   const std::lock_guard<std::mutex> lock(stats_mutex_);
   client_addresses_ = first + others;
 }

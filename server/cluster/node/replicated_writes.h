@@ -18,9 +18,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "server/cluster/table/replicated_changes.h"
 #include "server/cluster/table/time_marks.h"
+#include "server/cluster/table/value_parts.h"
 #include "server/requests/write_log.h"
 #include "server/wal/format/entries.h"
 
@@ -57,11 +60,11 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
 
   // --- WriteLog
   bool AwaitsSync() const override { return true; }
-  // Each value comes with its put.
-  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t, absl::string_view,
-                                                           uint64_t) override {
-    return nullptr;
-  }
+  // A long value goes in parts (value_parts.h), one value after the other. Errors: kValueTooLong: another server
+  // takes none.
+  absl::StatusOr<std::unique_ptr<ValueUpload>> BeginUpload(uint32_t partition,
+                                                           absl::string_view key,
+                                                           uint64_t value_bytes) override;
   // Errors: those of End.
   absl::Status Commit() override {
     return CommitWith([] {});
@@ -77,6 +80,8 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   void SessionBegun(uint64_t session);
   void SessionEnded(uint64_t session);
 
+  // Before the first upload.
+  void SetPartLengths(const PartLengths& lengths) { part_lengths_ = lengths; }
   // How far this server may judge expiries.
   TimeMarks& marks() { return marks_; }
 
@@ -95,11 +100,21 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   // Writes that begin are refused with this error; OK: they are not. Meanwhile sessions that begin and end are
   // not decided, but afterwards. *Else* their Commits, and the pollers with them, wait for what is missing.
   void RefuseWith(const absl::Status& why);
+  // Whether all other servers take parts of values. Those of earlier releases do not.
+  void SetTakesParts(bool takes) { takes_parts_ = takes; }
+  // The groups up to `number`, but for those of a value in parts whose put is not among them. `number` never
+  // falls.
+  uint64_t TakeWhole(uint64_t number);
   // Commits that wait.
   uint32_t awaiting() const { return awaiting_.load(); }
 
  private:
+  class Upload;
   absl::Status Refusal() const override;
+  bool IsNext(const Upload& upload) const;
+  bool MayAddPart(const Upload& upload) const;
+  void AddPart(Upload& upload, index::ByteSpan value);
+  void EndUpload(Upload& upload);
   struct SessionChange {
     wal::EntryKind kind = wal::EntryKind::kSessionBegin;
     uint64_t session = 0;
@@ -121,6 +136,17 @@ class ReplicatedWrites final : public WriteLog, public GroupSink {
   absl::Status error_ = absl::UnavailableError("this server is not the primary");
   absl::Status refusal_;
   std::vector<SessionChange> deferred_;  // while writes are refused
+  // --- Values that go in parts.
+  PartLengths part_lengths_;
+  std::atomic<bool> takes_parts_{true};
+  // The groups of a value: from its first part to its put, or to what ends its parts.
+  struct Unit {
+    uint64_t first = 0;
+    uint64_t last = UINT64_MAX;  // not yet
+  };
+  std::deque<Upload*> uploads_;  // of whole values: the first one's parts go
+  std::deque<Unit> units_;       // in their order
+  std::deque<uint64_t> parts_;   // numbers of those that are not committed
 };
 
 }  // namespace osprey::server

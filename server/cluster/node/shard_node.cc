@@ -155,7 +155,7 @@ EndedService ShardNode::EndService() {
       parts_.writes.End(
           absl::UnavailableError("this server is the primary no more, and goes on as a backup"));
       changed_.wait(lock, [this] { return service_ == Service::kNone || context_.ends; });
-      made = made_.value_or(0);
+      made = parts_.writes.TakeWhole(std::min(made_.value_or(0), committed_));
     }
     ended.sessions = std::exchange(sessions_, {});
   }
@@ -278,7 +278,7 @@ bool ShardNode::CommitGroups() {
     committed_ = committed;
     parts_.writes.NoteCommitted(committed);
   }
-  const uint64_t made = std::min(Made(), committed_);
+  const uint64_t made = parts_.writes.TakeWhole(std::min(Made(), committed_));
   uint64_t lsn = 0;
   for (; !groups_.empty() && groups_.front().number <= made && groups_.front().lsn <= commit_point;
        groups_.pop_front())

@@ -144,6 +144,7 @@ class ShardNode final : private ReplicaTables::Owner {
   // incarnations to which there is a link.
   void Stop(absl::Time now, const std::set<uint64_t>& linked);
   bool is_primary() const { return tables_.is_primary(); }
+  void SetTakesParts(bool takes) { parts_.writes.SetTakesParts(takes); }
   uint32_t awaiting() const { return parts_.writes.awaiting(); }
 
  private:

@@ -54,6 +54,8 @@ enum class ReplicationMistake : uint8_t {
   kJudgesBeyondMark,  // a primary judges expiries whatever the mark
   kForgetsMarks,      // a backup takes no mark of time from groups
   kCopyWithoutMark,   // a joiner's copy has none
+  // Long values (server/cluster/table/value_parts.h).
+  kPartsCountAtOnce,  // a primary counts parts as applied before their put
 };
 
 #ifdef OSPREY_REPLICATION_TEST_HOOKS

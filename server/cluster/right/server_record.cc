@@ -42,6 +42,7 @@ std::string EncodeServerRecord(const ServerRecord& record) {
       {"zone", record.zone},
       {"clients", record.clients},
       {"copy_rate", record.copy_rate},
+      {"value_parts", record.takes_parts ? 1 : 0},
   };
   return JsonText(json);
 }
@@ -62,6 +63,8 @@ absl::StatusOr<ServerRecord> DecodeServerRecord(absl::string_view text) {
   if (json.contains("copy_rate")) {
     record.copy_rate = reader.Number(json, "copy_rate", 0, std::numeric_limits<uint64_t>::max());
   }
+  if (json.contains("value_parts"))
+    record.takes_parts = reader.Number(json, "value_parts", 0, 1) == 1;
   if (!reader.ok()) return reader.status();
   return record;
 }

@@ -1,7 +1,8 @@
 // What a server says of itself in the store, as JSON:
 //
 //   {"incarnation":"00f1…","addresses":["rdma://10.0.0.1:7471"],"clients":["rdma://10.0.0.1:7411"],
-//    "counter":17,"slots":8,"zone":"rack-1","copy_rate":104857600}
+//    "counter":17,"slots":8,"zone":"rack-1","copy_rate":104857600,
+//    "value_parts":1}
 
 #ifndef OSPREY_SERVER_CLUSTER_RIGHT_SERVER_RECORD_H_
 #define OSPREY_SERVER_CLUSTER_RIGHT_SERVER_RECORD_H_
@@ -30,6 +31,7 @@ struct ServerRecord {
       {};  // addresses of shard 0 for clients; empty: it does not say
   uint64_t copy_rate =
       0;  // bytes a second that it sends for copies at most; 0: no limit, or it does not say
+  bool takes_parts = false;  // of values, from other servers (server/cluster/table/value_parts.h)
 
   friend bool operator==(const ServerRecord&, const ServerRecord&) = default;
 };

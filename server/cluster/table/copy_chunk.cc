@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "index/layout/layout.h"
 #include "server/cluster/replication/test_hooks.h"
-#include "server/cluster/table/replicated_changes.h"
+#include "server/cluster/table/value_parts.h"
 #include "server/durability/entry_effects.h"
 #include "server/durability/session_bytes.h"
 
@@ -64,10 +64,19 @@ std::string TakeSession(absl::string_view& bytes, SessionImage& session) {
   return DecodeSession(wal::BytesOfText(text), session);
 }
 
+std::string WhyWrong(const ChunkPart& part, uint64_t length) {
+  if (length > 0 && part.bytes > kReplicatedValueBytesMax && part.bytes <= wal::kValueBytesMax &&
+      part.offset < part.bytes && length <= part.bytes - part.offset) {
+    return "";
+  }
+  return absl::StrCat("a part of a value has ", length, " bytes at ", part.offset, " of ",
+                      part.bytes);
+}
+
 std::string Parse(absl::string_view bytes, Chunk& chunk) {
   ChunkHeader header;
   if (!Take(bytes, header)) return "it is cut off";
-  if ((header.flags & ~kLastChunk) != 0) return "it has unknown flags";
+  if ((header.flags & ~(kLastChunk | kPartOfValue)) != 0) return "it has unknown flags";
   if (header.reserved != 0) return "reserved bytes are not zero";
   if (header.last_version > index::kCasVersionMax) return "it has an impossible version";
   chunk.is_last = (header.flags & kLastChunk) != 0;
@@ -75,9 +84,17 @@ std::string Parse(absl::string_view bytes, Chunk& chunk) {
     return "it has an impossible mark of time";
   chunk.last_version = header.last_version;
   chunk.time_mark_ns = header.time_mark;
+  if ((header.flags & kPartOfValue) != 0) {
+    if (header.items != 1) return "a part of a value is not alone";
+    if (!Take(bytes, chunk.part.emplace())) return "it is cut off";
+  }
   for (uint32_t i = 0; i < header.items; ++i) {
     std::string wrong = TakeItem(bytes, chunk.items.emplace_back());
     if (!wrong.empty()) return wrong;
+  }
+  if (chunk.part.has_value()) {
+    if (std::string wrong = WhyWrong(*chunk.part, chunk.items[0].value.size()); !wrong.empty())
+      return wrong;
   }
   for (uint32_t i = 0; i < header.sessions; ++i) {
     std::string wrong = TakeSession(bytes, chunk.sessions.emplace_back());
@@ -105,6 +122,13 @@ void ChunkBuilder::AddItem(const CopiedItem& item) {
   ++header_.items;
 }
 
+void ChunkBuilder::AddPart(const CopiedItem& item, const ChunkPart& part) {
+  assert(header_.items == 0 && header_.sessions == 0);
+  header_.flags = kPartOfValue;
+  absl::StrAppend(&bytes_, wal::TextOf(wal::BytesOf(part)));
+  AddItem(item);
+}
+
 void ChunkBuilder::AddSession(const SessionImage& session) {
   const std::string text = EncodeSession(session);
   const uint64_t length = text.size();
@@ -113,7 +137,7 @@ void ChunkBuilder::AddSession(const SessionImage& session) {
 }
 
 std::string ChunkBuilder::Finish(bool is_last, uint64_t last_version, uint64_t time_mark_ns) {
-  header_.flags = is_last ? kLastChunk : 0;
+  header_.flags |= is_last ? kLastChunk : 0;
   header_.last_version = last_version;
   header_.time_mark = IsMistake(ReplicationMistake::kCopyWithoutMark) ? 0 : time_mark_ns;
   std::memcpy(bytes_.data(), &header_, sizeof(header_));

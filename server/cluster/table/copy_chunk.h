@@ -2,9 +2,9 @@
 // padding are zero.
 //
 //   0        32                                                  (all multiples of 8)
-//   +--------+----------------------------------------+----------------------------+
-//   | header | items: header | key | value | padding … | sessions: length | bytes … |
-//   +--------+----------------------------------------+----------------------------+
+//   +--------+-------+----------------------------------------+----------------------------+
+//   | header | part? | items: header | key | value | padding … | sessions: length | bytes … |
+//   +--------+-------+----------------------------------------+----------------------------+
 //
 // Pure functions.
 
@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -25,6 +26,7 @@
 namespace osprey::server {
 
 inline constexpr uint32_t kLastChunk = 1;
+inline constexpr uint32_t kPartOfValue = 2;  // one item; ChunkPart follows the header
 
 struct ChunkHeader {
   uint32_t flags = 0;  // kLastChunk
@@ -39,6 +41,15 @@ static_assert(sizeof(ChunkHeader) == 32);
 static_assert(offsetof(ChunkHeader, sessions) == 8);
 static_assert(offsetof(ChunkHeader, last_version) == 16);
 static_assert(offsetof(ChunkHeader, time_mark) == 24);
+
+// Which part of a long value the item has.
+struct ChunkPart {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // of the whole value
+};
+static_assert(std::is_trivially_copyable_v<ChunkPart>);
+static_assert(sizeof(ChunkPart) == 16);
+static_assert(offsetof(ChunkPart, bytes) == 8);
 
 struct ChunkItemHeader {
   uint32_t key_length = 0;
@@ -64,6 +75,8 @@ class ChunkBuilder {
 
   // Copies it. REQUIRES: all items come before all sessions.
   void AddItem(const CopiedItem& item);
+  // … of which this is a part. REQUIRES: nothing else is in the chunk.
+  void AddPart(const CopiedItem& item, const ChunkPart& part);
   void AddSession(const SessionImage& session);
   uint64_t bytes() const { return bytes_.size(); }
   uint32_t items() const { return header_.items; }
@@ -81,6 +94,7 @@ struct Chunk {
   bool is_last = false;
   uint64_t last_version = 0;
   uint64_t time_mark_ns = 0;
+  std::optional<ChunkPart> part;  // of the one item
   std::vector<CopiedItem> items;  // they point into the bytes
   std::vector<SessionImage> sessions;
 };

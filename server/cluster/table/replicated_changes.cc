@@ -18,21 +18,25 @@ std::string BodyOf(wal::GroupBuilder& group) {
   return body;
 }
 
-std::string BodyOf(const wal::Entry& entry) {
-  wal::GroupBuilder group{wal::GroupHeader()};
+}  // namespace
+
+std::string BodyOfEntry(uint32_t partition, const wal::Entry& entry) {
+  wal::GroupHeader header;
+  header.shard = partition;
+  wal::GroupBuilder group{header};
   group.Add(entry);
   return BodyOf(group);
 }
 
-}  // namespace
-
-void ReplicatedChanges::SetUpload(const ValueUpload* upload) {
-  assert(upload == nullptr);
-  (void)upload;
-}
-
 void ReplicatedChanges::OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
                               uint64_t expiry_ns) {
+  if (upload_ != nullptr) {
+    wal::Entry entry = PutEntry(key, value, version, expiry_ns);
+    entry.value = {};
+    entry.pieces = PartsOf(value.size(), upload_->part_bytes());
+    Add(entry);
+    return upload_->NoteNamed();
+  }
   assert(value.size() <= kReplicatedValueBytesMax);
   if (AddShortPut(key, value, version, expiry_ns)) return;
   wal::Entry entry = PutEntry(key, value, version, expiry_ns);
@@ -61,14 +65,14 @@ std::string SessionBody(wal::EntryKind kind, uint64_t session) {
   wal::Entry entry;
   entry.kind = kind;
   entry.client = session;
-  return BodyOf(entry);
+  return BodyOfEntry(0, entry);
 }
 
 std::string TimeMarkBody(uint64_t mark_ns) {
   wal::Entry entry;
   entry.kind = wal::EntryKind::kTimeMark;
   entry.expiry = mark_ns;
-  return BodyOf(entry);
+  return BodyOfEntry(0, entry);
 }
 
 }  // namespace osprey::server

@@ -6,8 +6,7 @@
 //
 // - A key that has expired, and was removed, is deleted by an entry. *Else* it stays on backups, which
 //   judge no time.
-// - Each value is in its entry. Its length is bounded (kReplicatedValueBytesMax), so that a group fits
-//   into a message.
+// - Each value is in its entry, or in parts before it (value_parts.h). So a group fits into a message.
 // - The entry of a flush's result has the bound as its version, if this server has given out that.
 //   *Else* the next primary gives out versions below the bound, and the flush deletes what they name.
 //
@@ -22,14 +21,12 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "server/cluster/table/value_parts.h"
 #include "server/durability/entry_groups.h"
 #include "server/requests/write_log.h"
 #include "server/wal/format/entries.h"
 
 namespace osprey::server {
-
-// A cluster refuses longer values, before they come here.
-inline constexpr uint64_t kReplicatedValueBytesMax = 1 << 20;
 
 // Takes what the holds of partitions' locks have decided.
 class GroupSink {
@@ -54,9 +51,11 @@ class ReplicatedChanges final : public EntryGroups {
         sink_(sink),
         last_version_(std::move(last_version)) {}
 
-  // REQUIRES: null. WriteLog::BeginUpload returns none, so each value comes with its put.
-  void SetUpload(const ValueUpload* upload) override;
-  // REQUIRES: at most kReplicatedValueBytesMax bytes.
+  // REQUIRES: null, or a PartedValue whose parts are all decided.
+  void SetUpload(const ValueUpload* upload) override {
+    upload_ = static_cast<const PartedValue*>(upload);
+  }
+  // REQUIRES: at most kReplicatedValueBytesMax bytes, unless there is an upload.
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
   void OnExpired(absl::string_view key, uint64_t version) override;
@@ -86,9 +85,12 @@ class ReplicatedChanges final : public EntryGroups {
   const uint32_t partition_;
   GroupSink& sink_;
   const std::function<uint64_t()> last_version_;
+  const PartedValue* upload_ = nullptr;  // of the puts that follow
   std::atomic<uint64_t> oldest_pending_{UINT64_MAX};
 };
 
+// The body of a group with this entry alone.
+std::string BodyOfEntry(uint32_t partition, const wal::Entry& entry);
 // The body of a group that says that a session has begun, or has ended: one entry, of partition 0.
 std::string SessionBody(wal::EntryKind kind, uint64_t session);
 // … that is this mark of time (time_marks.h).

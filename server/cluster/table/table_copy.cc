@@ -1,11 +1,13 @@
 #include "server/cluster/table/table_copy.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/cluster/replication/test_hooks.h"
+#include "server/cluster/table/value_parts.h"
 
 namespace osprey::server {
 namespace {
@@ -24,6 +26,7 @@ std::string TableCopy::NextChunk(uint64_t time_mark_ns) {
   assert(!at_end_);
   const bool has_sessions = !sessions_.empty();
   AddSessions();
+  if (!has_sessions && !long_.value.empty()) AddPart();
   while (!has_sessions && !at_end_ && chunk_.items() == 0) StepWalk();
   return chunk_.Finish(at_end_, tables_.LastVersion(), time_mark_ns);
 }
@@ -33,6 +36,16 @@ void TableCopy::AddSessions() {
     chunk_.AddSession(sessions_.back());
     sessions_.pop_back();
   }
+}
+
+void TableCopy::AddPart() {
+  const ChunkPart part{long_.copied, long_.value.size()};
+  const wal::Bytes value =
+      wal::BytesOfText(long_.value)
+          .subspan(part.offset, std::min(kReplicatedValueBytesMax, part.bytes - part.offset));
+  chunk_.AddPart({long_.key, value, long_.version, long_.expiry_ns}, part);
+  long_.copied += value.size();
+  if (long_.copied == part.bytes) long_ = LongItem();
 }
 
 void TableCopy::BeginWalk() {
@@ -50,7 +63,13 @@ void TableCopy::StepWalk() {
     return;
   }
   const auto add = [this](const wal::CheckpointItem& item, wal::Bytes value) {
-    chunk_.AddItem({item.key, value, item.version, item.expiry});
+    if (value.size() > kReplicatedValueBytesMax) {
+      long_ = {std::string(item.key), std::string(wal::TextOf(value)), item.version, item.expiry,
+               0};
+      AddPart();
+    } else {
+      chunk_.AddItem({item.key, value, item.version, item.expiry});
+    }
     return absl::OkStatus();
   };
   const absl::StatusOr<uint64_t> bytes =

@@ -33,7 +33,7 @@ class TableCopy {
   // this.
   TableCopy(Tables& tables, std::vector<SessionImage> sessions);
 
-  // The next part: some 64 KiB, or one longer value. `time_mark_ns`: the last mark of time that counts.
+  // The next part: some 64 KiB, or one longer value, or a part of it. `time_mark_ns`: the last mark of time that counts.
   // REQUIRES: !at_end().
   std::string NextChunk(uint64_t time_mark_ns);
   // The last chunk was returned.
@@ -43,11 +43,19 @@ class TableCopy {
   void AddSessions();
   void BeginWalk();
   void StepWalk();
+  void AddPart();
 
   Tables& tables_;
   std::vector<SessionImage> sessions_;  // those that are left
   uint32_t partition_ = 0;
   absl::optional<PartitionWalk> walk_;  // of the partition; none: of the next one, or at the end
+  // A long value, of which parts are left; empty: there is none.
+  struct LongItem {
+    std::string key, value;
+    uint64_t version = 0;
+    uint64_t expiry_ns = 0;
+    uint64_t copied = 0;
+  } long_;
   ChunkBuilder chunk_;
   bool at_end_ = false;
 };

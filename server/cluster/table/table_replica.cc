@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -19,6 +20,8 @@ constexpr uint64_t kClearedBytes = 64 << 10;
 // Some ms of work.
 constexpr size_t kKeysClearedAtATime = 20'000;
 
+bool IsPart(const wal::Entry& entry) { return entry.kind == wal::EntryKind::kValuePart; }
+
 bool NamesKey(const wal::Entry& entry) {
   return entry.kind == wal::EntryKind::kPut || entry.kind == wal::EntryKind::kExpire ||
          entry.kind == wal::EntryKind::kDelete;
@@ -34,14 +37,19 @@ std::string WhyRefused(const wal::Entry& entry) {
     case wal::EntryKind::kSessionEnd:
     case wal::EntryKind::kFlushBound:
     case wal::EntryKind::kTimeMark:
+    case wal::EntryKind::kValuePart:
+    case wal::EntryKind::kPartsDropped:
       break;
     default:
       return absl::StrCat("an entry is of kind ", static_cast<int>(entry.kind),
                           ", which this version never sends");
   }
-  if (!entry.pieces.empty()) return "an entry's value is in pieces";
-  if (entry.value_length > kReplicatedValueBytesMax)
+  const bool is_in_parts = !entry.pieces.empty();
+  if (is_in_parts || entry.kind == wal::EntryKind::kValuePart) {
+    if (std::string wrong = WhyWrongParts(entry); !wrong.empty()) return wrong;
+  } else if (entry.value_length > kReplicatedValueBytesMax) {
     return absl::StrCat("an entry's value has ", entry.value_length, " bytes");
+  }
   if (entry.version > index::kCasVersionMax) return "an entry has an impossible version";
   if (entry.kind == wal::EntryKind::kTimeMark &&
       entry.expiry > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
@@ -49,7 +57,7 @@ std::string WhyRefused(const wal::Entry& entry) {
   if (entry.kind == wal::EntryKind::kDelete && entry.result.has_value() &&
       entry.result->version > index::kCasVersionMax)
     return "a result has an impossible version";
-  if (entry.value_length > wal::kShortValueBytesMax &&
+  if (!is_in_parts && entry.value_length > wal::kShortValueBytesMax &&
       entry.value_checksum != XXH3_64bits(entry.value.data(), entry.value.size()))
     return "an entry's value has another checksum";
   return WhyImpossible(entry);
@@ -71,7 +79,7 @@ bool HasResult(const SessionImage& image, uint64_t sequence) {
 // --- Roles -------------------------------------------------------------------
 
 void TableReplica::BeginBackup(std::vector<SessionImage> sessions) {
-  assert(reserved_.empty());
+  assert(reserved_.empty() && !parts_.has_value() && !arriving_.has_value());
   sessions_.clear();
   for (SessionImage& session : sessions) sessions_[session.id] = std::move(session);
   version_floor_ = std::max(version_floor_, tables_.LastVersion());
@@ -81,6 +89,8 @@ void TableReplica::BeginBackup(std::vector<SessionImage> sessions) {
 
 std::vector<SessionImage> TableReplica::TakeOver() {
   assert(reserved_.empty() && !is_copying_);
+  DropParts();
+  arriving_.reset();
   tables_.RaiseVersions(version_floor_);
   for (uint32_t i = 0; i < tables_.partitions(); ++i) tables_.SetDecides(i, true);
   for (const std::string& key : lost_removals_) {
@@ -112,6 +122,9 @@ void TableReplica::NoteLost(const wal::Group& group, const index::Table& table) 
 
 void TableReplica::BeginClear() {
   assert(reserved_.empty());
+  DropParts();
+  arriving_.reset();
+  DropCopiedValue();
   sessions_.clear();
   names_.Clear();
   lost_removals_.clear();
@@ -157,7 +170,11 @@ absl::Status TableReplica::Parse(const ReplicatedGroup& group, wal::Group& parse
   for (const wal::Entry& entry : parsed.entries) {
     if (!wrong.empty()) break;
     wrong = WhyRefused(entry);
-    if (wrong.empty() && NamesKey(entry) && tables_.PartitionOf(entry.key) != partition)
+    if (wrong.empty() && parsed.entries.size() > 1 &&
+        (IsPart(entry) || entry.kind == wal::EntryKind::kPartsDropped))
+      wrong = "a part of a value is not alone in its group";
+    if (wrong.empty() && (NamesKey(entry) || IsPart(entry)) &&
+        tables_.PartitionOf(entry.key) != partition)
       wrong = "a key is of another partition; the servers' hash seeds differ";
   }
   if (wrong.empty()) return absl::OkStatus();
@@ -176,11 +193,22 @@ absl::Status TableReplica::Reserve(const ReplicatedGroup& group) {
   reserved.body = group.body;
   if (absl::Status status = Parse(group, reserved.group); !status.ok()) return status;
   const LockedTable table = tables_.Lock(reserved.group.header.shard);
+  reserved.before = arriving_;
+  if (arriving_.has_value() && arriving_->term < group.term) arriving_.reset();
   for (const wal::Entry& entry : reserved.group.entries) {
-    if (!NamesKey(entry)) continue;
-    absl::Status status = Hold(entry, *table, reserved);
+    absl::Status status;
+    if (IsPart(entry)) {
+      status = HoldPart(entry, group.term, *table, reserved);
+    } else if (entry.kind == wal::EntryKind::kPartsDropped) {
+      arriving_.reset();
+    } else if (NamesKey(entry)) {
+      status =
+          entry.pieces.empty() ? Hold(entry, *table, reserved) : HoldPartedPut(entry, reserved);
+    }
     if (status.ok()) continue;
     Drop(*table, reserved);
+    if (absl::IsDataLoss(status))
+      return absl::DataLossError(absl::StrCat(NameOf(group), " is damaged: ", status.message()));
     return RoomError(status, NameOf(group));
   }
   NoteVersions(reserved.group);
@@ -213,6 +241,36 @@ absl::Status TableReplica::Hold(const wal::Entry& entry, index::Table& table, Re
   return absl::OkStatus();
 }
 
+// The part continues the value that arrives, or begins another one.
+absl::Status TableReplica::HoldPart(const wal::Entry& entry, uint64_t term, index::Table& table,
+                                    Reserved& to) {
+  const uint64_t offset = entry.version - entry.value_length;
+  if (offset == 0) {
+    const index::HashedKey key{entry.key, tables_.HashOf(entry.key)};
+    absl::StatusOr<index::HeldValue> held =
+        table.HoldValue(key, entry.sequence, tables_.ServerTime());
+    if (!held.ok()) return held.status();
+    to.value = *std::move(held);
+    arriving_ = Arriving{std::string(entry.key), term, entry.sequence, 0};
+  }
+  if (!arriving_.has_value() || arriving_->key != entry.key || arriving_->bytes != entry.sequence ||
+      arriving_->arrived != offset)
+    return absl::DataLossError("the parts before one of a value are missing");
+  arriving_->arrived = entry.version;
+  return absl::OkStatus();
+}
+
+absl::Status TableReplica::HoldPartedPut(const wal::Entry& entry, Reserved& to) {
+  if (!arriving_.has_value() || arriving_->key != entry.key ||
+      arriving_->bytes != entry.value_length || arriving_->arrived != arriving_->bytes)
+    return absl::DataLossError("parts of a put's value are missing");
+  arriving_.reset();
+  Held held;
+  held.key = {entry.key, tables_.HashOf(entry.key)};
+  to.held.push_back(held);
+  return absl::OkStatus();
+}
+
 void TableReplica::EndDeletion(const Held& held) {
   const auto found = deletions_.find(held.key.hash.bits);
   assert(found != deletions_.end());
@@ -230,10 +288,41 @@ void TableReplica::Drop(index::Table& table, Reserved& from) {
     ++held;
   }
   from.held.clear();
+  if (from.value.has_value()) table.DropHeldValue(*std::exchange(from.value, std::nullopt));
+  arriving_ = std::move(from.before);
+}
+
+void TableReplica::TakePart(const wal::Entry& entry, uint64_t term, Reserved& from) {
+  const uint64_t offset = entry.version - entry.value_length;
+  if (offset == 0) {
+    assert(!parts_.has_value());
+    parts_ = Parts{from.group.header.shard, term, 0, *std::exchange(from.value, std::nullopt)};
+  }
+  assert(parts_.has_value() && parts_->arrived == offset);
+  index::Reservation& reservation = parts_->held.reservation;
+  std::memcpy(reservation.value().data() + offset, entry.value.data(), entry.value.size());
+  reservation.Hash(entry.value.size());
+  parts_->arrived = entry.version;
+}
+
+// Whether the value that has parts will have no put, since this group is applied.
+bool TableReplica::EndsParts(const Reserved& reserved, uint64_t term) const {
+  if (parts_->term < term || reserved.value.has_value()) return true;
+  return std::any_of(
+      reserved.group.entries.begin(), reserved.group.entries.end(),
+      [](const wal::Entry& entry) { return entry.kind == wal::EntryKind::kPartsDropped; });
+}
+
+void TableReplica::DropParts() {
+  if (!parts_.has_value()) return;
+  const LockedTable table = tables_.Lock(parts_->partition);
+  table->DropHeldValue(std::move(parts_->held));
+  parts_.reset();
 }
 
 void TableReplica::NoteVersions(const wal::Group& group) {
   for (const wal::Entry& entry : group.entries) {
+    if (IsPart(entry)) continue;
     // A client has seen the version of a deletion, and the bound of a flush.
     const bool has_own = entry.kind == wal::EntryKind::kDelete && entry.result.has_value();
     uint64_t version = entry.version;
@@ -259,13 +348,14 @@ void TableReplica::Release(const ReplicatedGroup& group) {
 
 void TableReplica::Apply(const ReplicatedGroup& group) {
   assert(!reserved_.empty() && reserved_.front().first_lsn == group.first_lsn);
-  (void)group;
   Reserved reserved = std::move(reserved_.front());
   reserved_.pop_front();
   const absl::Time now = tables_.ServerTime();
+  if (parts_.has_value() && EndsParts(reserved, group.term)) DropParts();
   const LockedTable table = tables_.Lock(reserved.group.header.shard);
   auto held = reserved.held.begin();
   for (const wal::Entry& entry : reserved.group.entries) {
+    if (IsPart(entry)) TakePart(entry, group.term, reserved);
     if (NamesKey(entry)) Make(entry, *held++, *table, now);
     if (entry.kind == wal::EntryKind::kTimeMark && !IsMistake(ReplicationMistake::kForgetsMarks))
       NoteTimeMark(entry.expiry);
@@ -283,6 +373,12 @@ void TableReplica::Make(const wal::Entry& entry, const Held& held, index::Table&
     lost_removals_.erase(entry.key);
   switch (entry.kind) {
     case wal::EntryKind::kPut:
+      if (!entry.pieces.empty()) {
+        assert(parts_.has_value() && parts_->arrived == entry.value_length);
+        table.MakeValuePut(std::move(parts_->held), held.key, entry.version, entry.expiry, now);
+        parts_.reset();
+        return;
+      }
       table.MakePut(held.write, held.key, entry.value, entry.version, entry.expiry, now);
       return;
     case wal::EntryKind::kExpire:
@@ -307,10 +403,15 @@ void TableReplica::BeginCopy() {
 
 absl::Status TableReplica::TakeChunk(absl::string_view chunk) {
   assert(is_copying_);
-  const absl::StatusOr<Chunk> parsed = ParseChunk(chunk);
+  absl::StatusOr<Chunk> parsed = ParseChunk(chunk);
   if (!parsed.ok()) return parsed.status();
   version_floor_ = std::max(version_floor_, parsed->last_version);
   NoteTimeMark(parsed->time_mark_ns);
+  if (parsed->part.has_value()) {
+    if (absl::Status status = TakePartOfItem(parsed->items[0], *parsed->part); !status.ok())
+      return status;
+    parsed->items.clear();
+  }
   for (CopiedItem item : parsed->items) {
     if (!names_.MayTake(item)) continue;
     if (absl::Status status = TakeItem(item); !status.ok()) return status;
@@ -319,6 +420,7 @@ absl::Status TableReplica::TakeChunk(absl::string_view chunk) {
     if (names_.MayTakeSession(session.id)) TakeSession(session);
   }
   if (!parsed->is_last) return absl::OkStatus();
+  DropCopiedValue();
   is_copying_ = false;
   names_.Clear();
   return absl::OkStatus();
@@ -335,6 +437,44 @@ absl::Status TableReplica::TakeItem(const CopiedItem& item) {
   if (table->GrowthWanted()) (void)table->GrowStep(now);
   version_floor_ = std::max(version_floor_, item.version);
   return absl::OkStatus();
+}
+
+// It counts when its last part has come, by what groups have named until then.
+absl::Status TableReplica::TakePartOfItem(CopiedItem item, const ChunkPart& part) {
+  const index::HashedKey key{item.key, tables_.HashOf(item.key)};
+  const absl::Time now = tables_.ServerTime();
+  if (part.offset == 0) DropCopiedValue();
+  const LockedTable table = tables_.Lock(tables_.PartitionOf(key.hash));
+  if (part.offset == 0) {
+    absl::StatusOr<index::HeldValue> held = table->HoldValue(key, part.bytes, now);
+    if (!held.ok()) return RoomError(held.status(), "a copied key");
+    copied_ = CopiedValue{std::string(item.key), item.version, 0, *std::move(held)};
+  }
+  if (!copied_.has_value() || copied_->key != item.key || copied_->version != item.version ||
+      copied_->arrived != part.offset || copied_->held.reservation.value().size() != part.bytes) {
+    return absl::DataLossError("a part of a copied value does not follow the one before");
+  }
+  index::Reservation& reservation = copied_->held.reservation;
+  std::memcpy(reservation.value().data() + part.offset, item.value.data(), item.value.size());
+  reservation.Hash(item.value.size());
+  copied_->arrived += item.value.size();
+  if (copied_->arrived < part.bytes) return absl::OkStatus();
+  index::HeldValue held = std::move(copied_->held);
+  copied_.reset();
+  if (!names_.MayTake(item)) {
+    table->DropHeldValue(std::move(held));
+    return absl::OkStatus();
+  }
+  table->MakeValuePut(std::move(held), key, item.version, item.expiry_ns, now);
+  version_floor_ = std::max(version_floor_, item.version);
+  return absl::OkStatus();
+}
+
+void TableReplica::DropCopiedValue() {
+  if (!copied_.has_value()) return;
+  const LockedTable table = tables_.Lock(tables_.PartitionOf(copied_->key));
+  table->DropHeldValue(std::move(copied_->held));
+  copied_.reset();
 }
 
 // The copy and the groups have the same result of a sequence.

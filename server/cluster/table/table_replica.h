@@ -17,6 +17,7 @@
 //   expiry. *Else* the value is missing, since no group has it.
 // - A session that a group has ended is not taken from the copy. Results of groups stay beside those of
 //   the copy. *Else* a repeated write is executed again.
+// - A long value comes in parts (value_parts.h). Its item is held from the first one on.
 // - Nothing is evicted, and no expired key ends, but by an entry. *Else* the replicas differ.
 // - A primary evicts when it decides. A key whose eviction no log has is absent here alone. An entry deletes it
 //   once the tables decide again. *Else* a client finds it absent here, and deletes it without an entry, and
@@ -33,6 +34,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,7 @@
 #include "server/cluster/replication/shard_backup.h"
 #include "server/cluster/table/copied_names.h"
 #include "server/cluster/table/copy_chunk.h"
+#include "server/cluster/table/value_parts.h"
 #include "server/durability/entry_effects.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -107,15 +110,44 @@ class TableReplica final : public ReplicaStore {
     index::HashedKey key;
     index::HeldWrite write;
   };
+  // A value that has parts, and no put yet.
+  struct Arriving {
+    std::string key;
+    uint64_t term = 0;
+    uint64_t bytes = 0;    // of the whole value
+    uint64_t arrived = 0;  // of them
+  };
   struct Reserved {
     uint64_t first_lsn = 0;
     std::shared_ptr<const std::string> body;  // that `group` points into
     wal::Group group;
-    std::vector<Held> held;  // by entry, as far as it names a key
+    std::vector<Held> held;                 // by entry, as far as it names a key
+    std::optional<index::HeldValue> value;  // of a first part
+    std::optional<Arriving> before;         // `arriving_` before it
+  };
+  // A value as far as its parts are applied.
+  struct Parts {
+    uint32_t partition = 0;
+    uint64_t term = 0;
+    uint64_t arrived = 0;
+    index::HeldValue held;
+  };
+
+  // A long value of the copy.
+  struct CopiedValue {
+    std::string key;
+    uint64_t version = 0;
+    uint64_t arrived = 0;
+    index::HeldValue held;
   };
 
   absl::Status Parse(const ReplicatedGroup& group, wal::Group& parsed) const;
   absl::Status Hold(const wal::Entry& entry, index::Table& table, Reserved& to);
+  absl::Status HoldPart(const wal::Entry& entry, uint64_t term, index::Table& table, Reserved& to);
+  absl::Status HoldPartedPut(const wal::Entry& entry, Reserved& to);
+  void TakePart(const wal::Entry& entry, uint64_t term, Reserved& from);
+  bool EndsParts(const Reserved& reserved, uint64_t term) const;
+  void DropParts();
   void Drop(index::Table& table, Reserved& from);
   void Make(const wal::Entry& entry, const Held& held, index::Table& table, absl::Time now);
   bool IsNew(const index::HashedKey& key, const index::Table& table) const;
@@ -123,11 +155,15 @@ class TableReplica final : public ReplicaStore {
   void NoteLost(const wal::Group& group, const index::Table& table);
   void NoteVersions(const wal::Group& group);
   absl::Status TakeItem(const CopiedItem& item);
+  absl::Status TakePartOfItem(CopiedItem item, const ChunkPart& part);
+  void DropCopiedValue();
   void TakeSession(const SessionImage& session);
   absl::Status RoomError(const absl::Status& status, absl::string_view what) const;
 
   Tables& tables_;
   std::deque<Reserved> reserved_;
+  std::optional<Arriving> arriving_;                   // behind all that is reserved
+  std::optional<Parts> parts_;                         // behind all that is applied
   absl::flat_hash_map<uint64_t, uint32_t> deletions_;  // that are reserved, by hash
   // Keys that are absent here, and perhaps here alone.
   absl::flat_hash_set<std::string> lost_removals_;
@@ -136,6 +172,7 @@ class TableReplica final : public ReplicaStore {
   uint64_t time_mark_ns_ = 0;
   bool is_copying_ = false;
   CopiedNames names_;
+  std::optional<CopiedValue> copied_;
   // Where ClearSome goes on.
   bool is_clearing_ = false;
   uint32_t cleared_partitions_ = 0;

@@ -182,5 +182,27 @@ TEST_P(DecidedAndNotMadeTest, TheBackupMakesIt) {
   EXPECT_TRUE(pair.a.Has("decided"));
 }
 
+// Servers of earlier releases do not say that they take parts of values.
+TEST(NodeServiceTest, LongValuesAreRefusedWhileAnEarlierReleaseIsThere) {
+  World world(/*replicas=*/1);
+  const auto put_record = [&](const std::string& text) {
+    Transaction transaction;
+    transaction.operations = {StoreOperation::Put(world.keys.Server("old"), text)};
+    const std::lock_guard<std::mutex> lock(world.mutex);
+    EXPECT_EQ(world.store.Execute(transaction).outcome, TransactionOutcome::kApplied);
+  };
+  TestServer a{world, "a"};
+  a.Start();
+  a.Serve();
+  const auto is_taken = [&] {
+    return a.writes.BeginUpload(0, "key", kReplicatedValueBytesMax + 1).ok();
+  };
+  EXPECT_TRUE(Await(is_taken));
+  put_record(R"({"addresses":[],"counter":1,"incarnation":"00000000000000f1"})");
+  EXPECT_TRUE(Await([&] { return !is_taken(); }));
+  put_record(R"({"addresses":[],"counter":1,"incarnation":"00000000000000f2","value_parts":1})");
+  EXPECT_TRUE(Await(is_taken));
+}
+
 }  // namespace
 }  // namespace osprey::server

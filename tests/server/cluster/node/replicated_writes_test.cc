@@ -3,8 +3,10 @@
 #include "server/cluster/node/replicated_writes.h"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "rdma/reasons.h"
 #include "server/cluster/table/replicated_changes.h"
+#include "server/cluster/table/value_parts.h"
+#include "server/wal/format/entries.h"
 
 namespace osprey::server {
 namespace {
@@ -258,6 +263,160 @@ TEST_F(ReplicatedWritesTest, WhatWasDroppedIsNotPending) {
   changes.DropPending();
   EXPECT_EQ(changes.oldest_pending(), UINT64_MAX);
   EXPECT_FALSE(changes.IsPending(5));
+}
+
+// --- Values in parts -----------------------------------------------------------
+
+class PartsTest : public ReplicatedWritesTest {
+ protected:
+  PartsTest() { writes_.Begin(); }
+  std::unique_ptr<ValueUpload> NewUpload() {
+    absl::StatusOr<std::unique_ptr<ValueUpload>> upload =
+        writes_.BeginUpload(3, "key", value_.size());
+    EXPECT_TRUE(upload.ok()) << upload.status();
+    return *std::move(upload);
+  }
+  // As many parts as may go now.
+  int Add(ValueUpload& upload) {
+    int added = 0;
+    for (uint64_t before = writes_.decided();; before = writes_.decided(), ++added) {
+      EXPECT_TRUE(upload.Log(value_, value_.size()).ok());
+      if (writes_.decided() == before) return added;
+    }
+  }
+  void AddAll(ValueUpload& upload) {
+    while (!upload.IsLogged()) {
+      writes_.NoteCommitted(writes_.decided());
+      ASSERT_GT(Add(upload), 0);
+    }
+  }
+  std::vector<wal::EntryKind> TakeKinds() {
+    std::vector<wal::EntryKind> kinds;
+    for (const ReplicatedWrites::Group& taken : writes_.TakeDecided()) {
+      wal::Group group;
+      EXPECT_EQ(wal::ParseGroup(wal::BytesOfText(taken.body), group), "");
+      EXPECT_EQ(group.header.shard, 3u);
+      for (const wal::Entry& entry : group.entries) kinds.push_back(entry.kind);
+    }
+    return kinds;
+  }
+
+  static constexpr size_t kParts = 12;
+  const std::vector<std::byte> value_ =
+      std::vector<std::byte>(kParts * kValuePartBytesMax - 5, std::byte{7});
+};
+
+TEST_F(PartsTest, AShortValueComesWithItsPut) {
+  EXPECT_EQ(*writes_.BeginUpload(0, "key", kReplicatedValueBytesMax), nullptr);
+}
+
+TEST_F(PartsTest, AServerThatTakesNoneBoundsValues) {
+  writes_.SetTakesParts(false);
+  const absl::Status refusal = writes_.BeginUpload(0, "key", value_.size()).status();
+  EXPECT_EQ(ReasonOf(refusal), Reason::kValueTooLong);
+  EXPECT_EQ(*writes_.BeginUpload(0, "key", kReplicatedValueBytesMax), nullptr);
+  writes_.SetTakesParts(true);
+  EXPECT_NE(NewUpload(), nullptr);
+}
+
+TEST_F(PartsTest, GoWhenTheValueIsWhole) {
+  const std::unique_ptr<ValueUpload> upload = NewUpload();
+  EXPECT_TRUE(upload->Log(value_, value_.size() - 1).ok());
+  EXPECT_EQ(writes_.decided(), 0u);
+  // Its bytes are awaited.
+  EXPECT_FALSE(upload->IsBehind());
+  EXPECT_GT(Add(*upload), 0);
+  EXPECT_GT(wakes_, 0);
+}
+
+TEST_F(PartsTest, WaitForThoseBefore) {
+  const std::unique_ptr<ValueUpload> upload = NewUpload();
+  const int first = Add(*upload);
+  EXPECT_LT(first, static_cast<int>(kParts));
+  EXPECT_TRUE(upload->IsBehind());
+  writes_.NoteCommitted(1);
+  EXPECT_FALSE(upload->IsBehind());
+  EXPECT_EQ(Add(*upload), 1);
+  AddAll(*upload);
+  EXPECT_TRUE(upload->IsLogged());
+  EXPECT_FALSE(upload->IsBehind());
+  EXPECT_EQ(TakeKinds(), std::vector<wal::EntryKind>(kParts, wal::EntryKind::kValuePart));
+}
+
+TEST_F(PartsTest, GoForOneValueAfterTheOther) {
+  std::unique_ptr<ValueUpload> first = NewUpload();
+  std::unique_ptr<ValueUpload> second = NewUpload();
+  EXPECT_GT(Add(*first), 0);
+  EXPECT_EQ(Add(*second), 0);
+  EXPECT_TRUE(second->IsBehind());
+  AddAll(*first);
+  EXPECT_EQ(Add(*second), 0) << "the first one's put is not made";
+  static_cast<PartedValue&>(*first).NoteNamed();
+  first.reset();
+  writes_.NoteCommitted(writes_.decided());
+  EXPECT_FALSE(second->IsBehind());
+  EXPECT_GT(Add(*second), 0);
+}
+
+TEST_F(PartsTest, EndWhenTheirPutDoesNotCome) {
+  std::unique_ptr<ValueUpload> upload = NewUpload();
+  const int added = Add(*upload);
+  upload.reset();
+  std::vector<wal::EntryKind> kinds(static_cast<size_t>(added), wal::EntryKind::kValuePart);
+  kinds.push_back(wal::EntryKind::kPartsDropped);
+  EXPECT_EQ(TakeKinds(), kinds);
+  // One that is given up is ended once.
+  writes_.NoteCommitted(writes_.decided());
+  upload = NewUpload();
+  std::unique_ptr<ValueUpload> next = NewUpload();
+  EXPECT_GT(Add(*upload), 0);
+  EXPECT_EQ(Add(*next), 0);
+  upload->GiveUp();
+  EXPECT_EQ(Add(*upload), 0);
+  EXPECT_TRUE(upload->IsBehind());
+  writes_.NoteCommitted(writes_.decided());
+  EXPECT_GT(Add(*next), 0);
+  const uint64_t decided = writes_.decided();
+  upload.reset();
+  EXPECT_EQ(writes_.decided(), decided);
+  next.reset();
+  (void)TakeKinds();
+  // One that has sent none leaves nothing.
+  NewUpload().reset();
+  EXPECT_TRUE(TakeKinds().empty());
+}
+
+// A joiner's groups begin behind what is applied.
+TEST_F(PartsTest, CountAsAppliedWithTheirPut) {
+  writes_.Decide(3, "before", 1);
+  std::unique_ptr<ValueUpload> upload = NewUpload();
+  AddAll(*upload);
+  const uint64_t last_part = writes_.decided();
+  EXPECT_EQ(writes_.TakeWhole(last_part), 1u);
+  writes_.Decide(3, "put", 1);
+  static_cast<PartedValue&>(*upload).NoteNamed();
+  EXPECT_EQ(writes_.TakeWhole(last_part + 1), 1u) << "the put is not made";
+  upload.reset();
+  EXPECT_EQ(writes_.TakeWhole(last_part), 1u) << "another write is older than the put";
+  EXPECT_EQ(writes_.TakeWhole(last_part + 1), last_part + 1);
+  writes_.Decide(3, "after", 1);
+  EXPECT_EQ(writes_.TakeWhole(last_part + 2), last_part + 2);
+}
+
+// It is the engines' that end, and the log of this server keeps the groups for the backup that it becomes.
+TEST_F(PartsTest, OfAPrimaryThatEndsStayOpen) {
+  std::unique_ptr<ValueUpload> upload = NewUpload();
+  Add(*upload);
+  const uint64_t added = writes_.decided();
+  writes_.End(absl::UnavailableError("another is the primary"));
+  EXPECT_FALSE(upload->IsBehind()) << "it ends, and does not wait";
+  EXPECT_EQ(Add(*upload), 0);
+  EXPECT_TRUE(upload->IsLogged()) << "its Commit fails";
+  upload.reset();
+  EXPECT_EQ(writes_.decided(), added);
+  EXPECT_EQ(writes_.TakeWhole(added), 0u);
+  writes_.Begin();
+  EXPECT_EQ(writes_.TakeWhole(added), added);
 }
 
 }  // namespace

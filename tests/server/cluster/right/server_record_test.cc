@@ -11,13 +11,13 @@ TEST(ServerRecordTest, IsReadAsItWasWritten) {
   const ServerRecord record{0xF1,     {"rdma://10.0.0.1:7471", "shm:///run/osprey"},
                             17,       8,
                             "rack-1", {"rdma://10.0.0.1:7411"},
-                            1 << 20};
+                            1 << 20,  true};
   const std::string text = EncodeServerRecord(record);
   EXPECT_EQ(
       text,
       R"({"addresses":["rdma://10.0.0.1:7471","shm:///run/osprey"],"clients":["rdma://10.0.0.1:7411"],)"
       R"("copy_rate":1048576,"counter":17,)"
-      R"("incarnation":"00000000000000f1","slots":8,"zone":"rack-1"})");
+      R"("incarnation":"00000000000000f1","slots":8,"value_parts":1,"zone":"rack-1"})");
   const absl::StatusOr<ServerRecord> read = DecodeServerRecord(text);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, record);
@@ -39,6 +39,7 @@ TEST(ServerRecordTest, MayHaveManyIpv6Addresses) {
 TEST(ServerRecordTest, NamesWhatItLacks) {
   const std::string good = R"("addresses":[],"counter":1,"incarnation":"00000000000000f1")";
   ASSERT_TRUE(DecodeServerRecord("{" + good + "}").ok());
+  EXPECT_FALSE(DecodeServerRecord("{" + good + "}")->takes_parts);
   EXPECT_TRUE(DecodeServerRecord("{" + good + R"(,"later":{"field":[]}})").ok());
   for (const std::string& text :
        {std::string(""),
@@ -57,6 +58,7 @@ TEST(ServerRecordTest, NamesWhatItLacks) {
         "{" + good + R"(,"slots":1025})",
         "{" + good + R"(,"copy_rate":-1})",
         "{" + good + R"(,"copy_rate":"1"})",
+        "{" + good + R"(,"value_parts":2})",
         "{" + good + R"(,"clients":[7]})",
         "{" + good + R"(,"clients":"a"})",
         "{" + good + R"(,"zone":7})",

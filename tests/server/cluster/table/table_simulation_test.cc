@@ -43,13 +43,32 @@ TableWorldOptions DemotingOf(uint64_t seed) {
   return options;
 }
 
+// Values go in parts, while members are lost and join.
+TableWorldOptions PartingOf(uint64_t seed) {
+  TableWorldOptions options = OptionsOf(seed);
+  options.memory_bytes = options.backup_memory_bytes;
+  options.keys = 20;
+  options.long_values = 0;
+  options.parted_values = 40;
+  options.failovers = 8;
+  options.demotions = 50;
+  options.drops = 10;
+  return options;
+}
+
 struct Sums {
+  int parted = 0, survived = 0, parts_dropped = 0, joined_amid = 0, demoted_amid = 0;
   int refusals = 0, joined = 0, failovers = 0, replaced = 0;
   uint64_t evictions = 0, expiries = 0, during_copies = 0, lost_removals = 0;
   uint64_t expired_seen = 0, looks_refused = 0, clock_jumps = 0;
 
   void Add(const TableWorld& world) {
     refusals += world.refusals();
+    parted += world.parted();
+    survived += world.survived();
+    parts_dropped += world.parts_dropped();
+    joined_amid += world.joined_amid();
+    demoted_amid += world.demoted_amid();
     joined += world.joined();
     failovers += world.failovers();
     replaced += world.replaced();
@@ -103,6 +122,21 @@ TEST(TableSimulationTest, WhatABackupHadEvictedAloneGoesWhenItIsThePrimary) {
   EXPECT_GT(sums.failovers, 100 / kVolumeParts);
   EXPECT_GT(sums.replaced, 20 / kVolumeParts);
   EXPECT_GT(sums.lost_removals, 20u / kVolumeParts);
+}
+
+TEST(TableSimulationTest, ReplicasHaveTheSameValuesThatWentInParts) {
+  Sums sums;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    TableWorld world(PartingOf(seed));
+    ASSERT_EQ(world.Run(), "") << "seed " << seed;
+    sums.Add(world);
+  }
+  EXPECT_GT(sums.parted, 100 / kVolumeParts);
+  EXPECT_GT(sums.survived, 4 / kVolumeParts);
+  EXPECT_GT(sums.parts_dropped, 10 / kVolumeParts);
+  EXPECT_GT(sums.joined, 40 / kVolumeParts);
+  EXPECT_GT(sums.joined_amid, 20 / kVolumeParts);
+  EXPECT_GT(sums.demoted_amid, 8 / kVolumeParts);
 }
 
 TEST(TableSimulationTest, FullReplicasRefuseGroupsAndApplyWhatTheyTook) {

@@ -139,6 +139,69 @@ void TableWorld::DecideSome() {
   TakeGroups();
 }
 
+// --- A value in parts ----------------------------------------------------------
+
+void TableWorld::BeginParted() {
+  Decided one;
+  one.key = absl::StrCat("key", random_.Below(static_cast<uint64_t>(options_.keys)));
+  one.request.key = one.key;
+  one.request.hash = primary().tables->HashOf(one.key);
+  one.request.opcode = rdma::Opcode::kPut;
+  one.parted = std::make_unique<PartedPut>();
+  PartedPut& put = *one.parted;
+  put.access = std::make_unique<TableAccess>(*primary().tables);
+  LockedTable table = put.access->For(one.key);
+  one.partition = table.partition();
+  const uint64_t bytes = 5000 + random_.Below(5 * kPartBytes);
+  absl::StatusOr<index::Reservation> space = table->Reserve(one.key, bytes, primary().Now());
+  if (!space.ok()) return;
+  put.space = TableSpace(*put.access, one.partition, *std::move(space));
+  table.Release();
+  uint64_t word = random_.Next();
+  for (std::byte& byte : put.space.value())
+    byte = static_cast<std::byte>((word += 0x9E3779B9) >> 24);
+  parted_put_ = std::move(one);
+  parted_put_->request.key = parted_put_->key;
+}
+
+// Some parts, or the put.
+void TableWorld::StepParted() {
+  Decided& one = *parted_put_;
+  PartedPut& put = *one.parted;
+  for (uint64_t parts = random_.Below(5); parts > 0 && !put.IsLogged(); --parts) {
+    if (put.sent == 0) unit_ = stream_.size();
+    Append(ValuePartBody(one.partition, one.key, put.space.value(), put.sent, kPartBytes), 1);
+    put.sent = std::min(put.sent + kPartBytes, put.space.value().size());
+  }
+  if (random_.Chance(3)) return DropParted();
+  if (!put.IsLogged() || random_.Chance(30)) return;
+  const uint64_t session = 1 + random_.Below(kSessions);
+  one.write = {session, ++sequences_[session], one.request.opcode};
+  put.access->set_write(one.write);
+  const auto lifetime = random_.Chance(25)
+                            ? index::Lifetime::For(absl::Seconds(1 + random_.Below(3)))
+                            : index::Lifetime();
+  absl::optional<Verdict> verdict =
+      DecideReserved(*put.access, put.space, &put, one.key, {}, lifetime, primary().Now());
+  if (!verdict.has_value()) return;  // another write of the key is pending
+  if (!verdict->decision.has_value()) return DropParted();
+  one.decision = *std::move(verdict->decision);
+  Expect(one);
+  decided_.push_back(std::move(one));
+  decided_.back().request.key = decided_.back().key;
+  parted_put_.reset();
+  DecideMark();
+  TakeGroups();
+}
+
+void TableWorld::DropParted() {
+  if (parted_put_->parted->sent > 0) {
+    Append(PartsDroppedBody(parted_put_->partition), 1);
+    ++parts_dropped_;
+  }
+  parted_put_.reset();
+}
+
 void TableWorld::Append(std::string body, uint64_t entries) {
   ReplicatedGroup group;
   group.first_lsn = stream_.empty() ? 1 : stream_.back().last_lsn + 1;
@@ -306,7 +369,15 @@ std::string TableWorld::Commit() {
   }
   std::set<std::pair<uint64_t, uint64_t>> all;
   for (const auto& [write, result] : expected_) all.insert(write);
-  for (const Decided& one : decided_) {
+  for (Decided& one : decided_) {
+    if (one.parted != nullptr) {
+      one.parted->access->set_write(one.write);
+      const Answer made = ApplyReserved(*one.parted->access, one.parted->space, one.key,
+                                        one.decision, primary().Now());
+      if (made.code() != absl::StatusCode::kOk) return "the primary refuses a value in parts";
+      ++parted_;
+      continue;
+    }
     const LockedTable table = primary().tables->Lock(one.partition);
     table.changes()->SetWrite(&one.write);
     const Answer answer =
@@ -315,6 +386,7 @@ std::string TableWorld::Commit() {
   }
   Settle(all);
   decided_.clear();
+  if (!parted_put_.has_value() || parted_put_->parted->sent == 0) unit_.reset();
   TakeGroups();  // keys that expired, or were evicted, before they were made
   return "";
 }
@@ -322,6 +394,7 @@ std::string TableWorld::Commit() {
 // The primary goes on as a backup. What no member has of it may have had no place yet. False: it has no room.
 bool TableWorld::Demote(TableNode& node) {
   size_t placed = committed_;
+  demoted_amid_ += Applied() < committed_;
   for (const std::unique_ptr<TableNode>& one : nodes_) {
     if (one != nullptr && one.get() != &node && one->in_sync)
       placed = std::max(placed, one->reserved);
@@ -332,7 +405,7 @@ bool TableWorld::Demote(TableNode& node) {
   for (size_t i = placed; i < stream_.size(); ++i) node.replica->NoteDropped(*stream_[i].body);
   node.in_sync = true;
   node.pending.clear();
-  for (node.reserved = committed_; node.reserved < placed; ++node.reserved) {
+  for (node.reserved = Applied(); node.reserved < placed; ++node.reserved) {
     if (!node.replica->Reserve(stream_[node.reserved]).ok()) return false;
     node.pending.push_back(stream_[node.reserved]);
   }
@@ -348,6 +421,13 @@ std::string TableWorld::FailOver() {
   if (members.empty()) return Commit();
   // Readers' leases end first.
   now_ = std::max(now_, lease_end_);
+  parted_put_.reset();
+  std::set<std::pair<uint64_t, uint64_t>> parted;
+  for (Decided& one : decided_) {
+    if (one.parted == nullptr) continue;
+    parted.emplace(one.write.session, one.write.sequence);
+    one.parted->space.Drop();
+  }
   if (std::string wrong = Look(); !wrong.empty()) return wrong;
   ++failovers_;
   evictions_ += primary().tables->stats().evictions;
@@ -373,11 +453,16 @@ std::string TableWorld::FailOver() {
   for (size_t i = committed_; i < stream_.size(); ++i) {
     wal::Group group;
     EXPECT_EQ(wal::ParseGroup(wal::BytesOfText(*stream_[i].body), group), "");
-    for (const wal::Entry& entry : group.entries) survived.emplace(entry.client, entry.sequence);
+    for (const wal::Entry& entry : group.entries) {
+      if (entry.kind == wal::EntryKind::kValuePart) continue;
+      survived.emplace(entry.client, entry.sequence);
+      survived_ += parted.contains({entry.client, entry.sequence});
+    }
   }
   Settle(survived);
   decided_.clear();
   committed_ = stream_.size();
+  unit_.reset();
   while (!primary().pending.empty()) ApplyNext(primary());
   std::string wrong = CompareSessions(primary());
   if (!wrong.empty()) return absl::StrCat("a new primary: ", wrong);
@@ -408,7 +493,8 @@ void TableWorld::BeginJoin(size_t node) {
   joiner.replica->BeginBackup();
   joiner.replica->BeginCopy();
   joiner.copy.emplace(*primary().tables, SessionsOfClients());
-  joiner.reserved = committed_;
+  joiner.reserved = Applied();
+  joined_amid_ += Applied() < committed_;
 }
 
 // False: it has no room and is dropped.
@@ -455,6 +541,10 @@ std::string TableWorld::Round() {
   if (random_.Chance(options_.flushes)) Flush();
   if (random_.Chance(options_.removals)) Evict();
   for (uint64_t i = random_.Below(3); i > 0; --i) DecideSome();
+  if (options_.parted_values > 0 && !parted_put_.has_value() && !unit_.has_value() &&
+      random_.Chance(options_.parted_values))
+    BeginParted();
+  if (parted_put_.has_value()) StepParted();
   for (const std::unique_ptr<TableNode>& node : nodes_) {
     if (node != nullptr) node->Maintain();
   }
@@ -467,7 +557,9 @@ std::string TableWorld::Round() {
     now_ += absl::Milliseconds(2000 + random_.Below(2000));
     if (std::string wrong = Look(); !wrong.empty()) return wrong;
   }
-  std::string wrong = random_.Chance(options_.failovers) ? FailOver() : Commit();
+  const bool has_parted = !decided_.empty() && decided_.back().parted != nullptr;
+  const bool fails = random_.Chance(has_parted ? 3 * options_.failovers : options_.failovers);
+  std::string wrong = fails ? FailOver() : Commit();
   if (wrong.empty()) wrong = Look();
   if (!wrong.empty()) return wrong;
   const size_t dropped = random_.Below(nodes_.size());

@@ -32,6 +32,7 @@
 #include "server/cluster/table/table_copy.h"
 #include "server/cluster/table/table_replica.h"
 #include "server/cluster/table/time_marks.h"
+#include "server/cluster/table/value_parts.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -49,13 +50,14 @@ struct TableWorldOptions {
   int rounds = 200;
   int keys = 300;
   uint64_t long_value_bytes = 1 << 20;
-  uint64_t long_values = 2;  // percent of the puts
-  uint64_t failovers = 4;    // percent of the rounds
-  uint64_t demotions = 0;    // percent of the failovers, after which the primary is a backup
-  uint64_t removals = 0;     // percent of the rounds, of some keys that the primary evicts
-  uint64_t flushes = 1;      // likewise
-  uint64_t drops = 0;        // likewise, of a backup that joins again
-  uint64_t stalls = 2;       // likewise, of 2 to 4 s before what was decided is committed
+  uint64_t long_values = 2;    // percent of the puts
+  uint64_t parted_values = 0;  // percent of the rounds in which one begins to go in parts
+  uint64_t failovers = 4;      // percent of the rounds
+  uint64_t demotions = 0;      // percent of the failovers, after which the primary is a backup
+  uint64_t removals = 0;       // percent of the rounds, of some keys that the primary evicts
+  uint64_t flushes = 1;        // likewise
+  uint64_t drops = 0;          // likewise, of a backup that joins again
+  uint64_t stalls = 2;         // likewise, of 2 to 4 s before what was decided is committed
 };
 
 // One server.
@@ -96,6 +98,7 @@ class TableNode final : public GroupSink {
 class TableWorld {
  public:
   static constexpr uint32_t kPartitions = 2;
+  static constexpr uint64_t kPartBytes = 2000;
 
   explicit TableWorld(const TableWorldOptions& options);
 
@@ -107,6 +110,11 @@ class TableWorld {
   int joined() const { return joined_; }
   int failovers() const { return failovers_; }
   int replaced() const { return replaced_; }  // pending groups
+  int parted() const { return parted_; }      // values that went in parts, and were committed
+  int survived() const { return survived_; }  // … by a new primary
+  int parts_dropped() const { return parts_dropped_; }
+  int joined_amid() const { return joined_amid_; }    // while a value went in parts
+  int demoted_amid() const { return demoted_amid_; }  // likewise
   uint64_t evictions() const { return evictions_; }
   uint64_t expiries() const { return expiries_; }
   uint64_t during_copies() const {
@@ -118,6 +126,17 @@ class TableWorld {
   uint64_t clock_jumps() const { return clock_jumps_; }      // of new primaries
 
  private:
+  // A long value: its parts, and then its put.
+  struct PartedPut final : PartedValue {
+    PartedPut() : PartedValue(kPartBytes) {}
+    absl::Status Log(index::ByteSpan, uint64_t) override { return absl::OkStatus(); }
+    bool IsLogged() const override { return sent == space.value().size(); }
+    bool IsBehind() const override { return false; }
+
+    std::unique_ptr<TableAccess> access;
+    TableSpace space;
+    uint64_t sent = 0;
+  };
   struct Decided {
     std::string frame;  // the key and the value, which the request points into
     std::string key;
@@ -125,6 +144,7 @@ class TableWorld {
     Decision decision;
     ClientWrite write;
     uint32_t partition = 0;
+    std::unique_ptr<PartedPut> parted;
   };
   using Results = std::map<std::pair<uint64_t, uint64_t>, Result>;  // by session and sequence
 
@@ -134,6 +154,10 @@ class TableWorld {
   KeyedRequest RandomRequest(Decided& decided);
   void DecideSome();
   void DecideMark();
+  void BeginParted();
+  void StepParted();
+  void DropParted();
+  size_t Applied() const { return std::min(unit_.value_or(committed_), committed_); }
   void TakeGroups();
   void Append(std::string body, uint64_t entries);
   std::string Look();
@@ -169,6 +193,8 @@ class TableWorld {
   // Marks of the stream that do not count yet.
   std::vector<uint64_t> marks_;
   size_t committed_ = 0;
+  std::optional<Decided> parted_put_;       // it has no put yet
+  std::optional<size_t> unit_;              // the first group of a value in parts that is not made
   std::deque<Decided> decided_;             // by the present primary, and not committed
   std::map<uint64_t, uint64_t> sequences_;  // by session
   Results expected_;                        // of what was decided
@@ -183,6 +209,7 @@ class TableWorld {
   std::set<std::pair<std::string, uint64_t>> expired_;
   absl::Time lease_end_ = absl::InfinitePast();
   uint64_t expired_seen_ = 0, looks_refused_ = 0, clock_jumps_ = 0;
+  int parted_ = 0, survived_ = 0, parts_dropped_ = 0, joined_amid_ = 0, demoted_amid_ = 0;
   int refusals_ = 0, joined_ = 0, failovers_ = 0, replaced_ = 0;
   uint64_t evictions_ = 0, expiries_ = 0, during_copies_ = 0, lost_removals_ = 0;
 };
