@@ -17,6 +17,8 @@ using Outcome = Operation::Outcome;
 // An operation is answered in the first turn that begins so long after its deadline.
 constexpr int64_t kLateMax = 5 * kMillisecond;
 constexpr int kDepthMax = 4;
+// Of a long value: the server READs it.
+constexpr size_t kLongMin = 13'000;
 
 void Tell(const Value& value, Operation& operation) {
   operation.answer = value.bytes;
@@ -162,6 +164,10 @@ void SimulatedClusterClient::Begin() {
       operation.value.resize(operation.value.size() + static_cast<size_t>(world_.Random(
                                                           world_.random.Chance(20) ? 9000 : 60)),
                              'x');
+      if (world_.plan.long_percent > 0 && world_.random.Chance(world_.plan.long_percent)) {
+        call.is_long = true;
+        operation.value.resize(kLongMin + static_cast<size_t>(world_.Random(kLongMin / 2)), 'l');
+      }
       if (world_.random.Chance(world_.plan.ttl_percent)) {
         const int64_t ttl = 10 * kMillisecond + world_.Random(3 * kSecond);
         call.options.ttl = absl::Nanoseconds(ttl);
@@ -233,6 +239,7 @@ void SimulatedClusterClient::Ended(const Call& call, const absl::StatusOr<T>& an
   operation.returned = world_.threads.Tick();
   operation.outcome = OutcomeOf(answer.status(), operation.kind);
   const bool is_write = !IsRead(operation.kind);
+  report.long_puts += call.is_long && answer.ok();
   if (operation.outcome == Outcome::kUnknown && is_write) ++report.unknown;
   if (answer.ok()) {
     Tell(*answer, operation);

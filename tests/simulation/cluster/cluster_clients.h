@@ -49,6 +49,7 @@ class SimulatedClusterClient {
     absl::Time until;  // the deadline by the client's clock
     WriteOptions options;
     std::string server;  // to which it was connected
+    bool is_long = false;
   };
 
   void Run();

@@ -41,6 +41,7 @@ struct ClusterCounts {
   uint64_t promotions = 0;
   uint64_t answered_elsewhere =
       0;                   // writes that began at another server than the one that answered them
+  uint64_t long_puts = 0;  // of values that go in parts
   uint64_t read_gets = 0;  // GETs that a READ has answered
   uint64_t uncovered_reads = 0;  // READs refused for the lack of a lease
   uint64_t kills = 0, stops = 0, ends = 0, cuts_from_store = 0, cuts_of_links = 0, one_way_cuts = 0,

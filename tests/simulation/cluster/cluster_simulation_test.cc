@@ -62,8 +62,10 @@ TEST_P(ClusterMistakesTest, IsFound) {
 INSTANTIATE_TEST_SUITE_P(
     Mistakes, ClusterMistakesTest,
     testing::Values(
-        Mistaken{"answers uncommitted", ReplicationMistake::kAnswersUncommitted, {103, 206}},
-        Mistaken{"expiry not reported", ReplicationMistake::kExpiryNotReported, {8, 9, 10}}),
+        Mistaken{
+            "answers uncommitted", ReplicationMistake::kAnswersUncommitted, {47, 87, 218, 362}},
+        Mistaken{"expiry not reported", ReplicationMistake::kExpiryNotReported, {8, 9, 10}},
+        Mistaken{"parts count at once", ReplicationMistake::kPartsCountAtOnce, {537, 569, 657}}),
     [](const auto& one) {
       std::string name = one.param.name;
       std::replace(name.begin(), name.end(), ' ', '_');

@@ -42,6 +42,7 @@ struct ClusterPlan {
   int64_t fault_every_ms_max = 1500;
   int64_t think_ms_max = 100;
   uint64_t ttl_percent = 0;
+  uint64_t long_percent = 0;  // of values that are put: they go in parts
   VirtualThreadsOptions threads;
 };
 ClusterPlan MakeClusterPlan(SplitMix64& random);

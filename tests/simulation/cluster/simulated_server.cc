@@ -60,6 +60,8 @@ void SimulatedServer::Run(Process& process) {
   server.cluster->clock_sources = [] { return std::make_unique<HostClocks>(); };
   server.cluster->record = world_.cluster;
   absl::Status status = server::MakeSlots(config, server);
+  for (const auto& slot : server.slots)
+    slot->writes->writes.SetPartLengths({.value = 12'000, .part = 2000});
   if (status.ok()) status = server::Load(config, process.bell.flag(), server).status();
   if (status.ok()) status = server::StartNode(config, process.bell.flag(), server);
   if (status.ok()) status = server::RunAsMember(config, process.bell, server);
