@@ -129,6 +129,9 @@ class ShardMember {
   void SetAssigned(bool assigned) { is_assigned_ = assigned; }
   // A move that is to begin, if this is the primary (NextRelief).
   void SetRelief(std::optional<ShardMove> move) { relief_ = std::move(move); }
+  // Whether this server is about to end: then it drops no member that is only silent. *Else* no server may have the
+  // data afterwards.
+  void SetEnds(bool ends) { ends_ = ends; }
   // IsMoveStuck: as the primary, it ends the move.
   void SetMoveStuck(bool is_stuck);
   bool HasLinkTo(const Replica& member) const { return links_.contains(member.incarnation); }
@@ -205,6 +208,7 @@ class ShardMember {
   bool is_assigned_ = false;
   std::optional<ShardMove> relief_;
   bool is_move_stuck_ = false;
+  bool ends_ = false;
   std::set<uint64_t> links_;  // incarnations to which there is one
 
   // At a primary.

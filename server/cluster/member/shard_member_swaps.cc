@@ -66,7 +66,7 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
   for (const Replica& member : seen.record.in_sync) {
     if (member.server == self_.server) continue;
     const bool has_ended = HasEnded(member, watch);
-    if (!has_ended && !IsSilent(member, now)) continue;
+    if (!has_ended && (ends_ || !IsSilent(member, now))) continue;
     auto swap =
         DropMember(Author(), seen, member.server, has_ended ? 1 : options_.cluster.min_in_sync);
     if (swap.ok()) return *std::move(swap);

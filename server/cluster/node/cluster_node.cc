@@ -179,6 +179,7 @@ bool ClusterNode::StepSlots(absl::Time now) {
   bool worked = false;
   for (const auto& slot : slots_) {
     worked |= slot->OfferService();
+    slot->SetEnds(options_.stop);
     if (options_.stop) slot->Stop(now, linked_);
     slot->ReviewMarks(now);
     worked |= slot->DecideGroups(now);

@@ -342,8 +342,9 @@ void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
   const bool is_new = serves && shard().replica().term() != stop_term_;
   if (stops_at_ == absl::InfiniteFuture() || is_new) {
     stop_term_ = shard().replica().term();
-    // One that has a link and no copy yet may have one in time.
-    const bool may_have_copies = context_.cluster.replicas > 1 && !linked.empty();
+    // One that has a link and no copy yet may have one in time; and one that has a copy may have a link.
+    const bool may_have_copies = context_.cluster.replicas > 1 &&
+                                 (!linked.empty() || shard().record().record.in_sync.size() > 1);
     stops_at_ = serves && may_have_copies ? now + kHandOverMax() : now;
   }
   // Once more if it came to nothing. *Else* a successor that was silent for a moment, dropped and added again is

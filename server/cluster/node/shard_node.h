@@ -143,6 +143,10 @@ class ShardNode final : private ReplicaTables::Owner {
   // The server is to end: hands the shard over to another one, if it can, and then the engines end. `linked`:
   // incarnations to which there is a link.
   void Stop(absl::Time now, const std::set<uint64_t>& linked);
+  // ShardMember::SetEnds.
+  void SetEnds(bool ends) {
+    if (!is_free()) shard().SetEnds(ends);
+  }
   bool is_primary() const { return tables_.is_primary(); }
   void SetTakesParts(bool takes) { parts_.writes.SetTakesParts(takes); }
   uint32_t awaiting() const { return parts_.writes.awaiting(); }

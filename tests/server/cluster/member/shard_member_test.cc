@@ -216,6 +216,19 @@ TEST_F(ShardMemberTest, ADroppedMemberIsWaitedForUntilTheRecordIsKnown) {
   EXPECT_EQ(nodes_[0].member.commit_point(), lsn);
 }
 
+// It may be silent because this server stood still. *Else* no server has the data once this one has ended.
+TEST_F(ShardMemberTest, AServerThatEndsDropsNoSilentMember) {
+  Join();
+  const int silent = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
+  Decide();
+  nodes_[0].member.SetEnds(true);
+  now_ += absl::Seconds(2);
+  Exchange(silent);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  nodes_[0].member.SetEnds(false);
+  EXPECT_TRUE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+}
+
 TEST_F(ShardMemberTest, AMemberWithoutRoomIsDroppedAndJoinsLater) {
   Join();
   const int full = nodes_[1].member.replica().role() == ShardReplica::Role::kBackup ? 1 : 2;
