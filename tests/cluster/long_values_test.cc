@@ -199,6 +199,30 @@ TEST_F(LongValuesTest, AreWholeAndCurrentWhateverServersDo) {
   }
 }
 
+// The shorter ones are whole first, and so their parts go first.
+TEST_F(LongValuesTest, OfOneClientAreStoredTogether) {
+  const std::unique_ptr<Client> client = *Client::Connect(cluster_.uri(), PatientOptions());
+  for (int round = 0; round < 8; ++round) {
+    std::vector<std::string> keys, values;
+    for (uint64_t i = 0; i < 6; ++i) {
+      keys.push_back(absl::StrCat("key", i));
+      values.push_back(ValueOf(random_.Next()));
+    }
+    std::sort(values.begin(), values.end(), [](const std::string& one, const std::string& other) {
+      return one.size() > other.size();
+    });
+    std::vector<KeyValue> items;
+    for (size_t i = 0; i < keys.size(); ++i) items.push_back({keys[i], values[i]});
+    for (const absl::StatusOr<uint64_t>& put : client->MultiPut(items))
+      ASSERT_TRUE(put.ok()) << put.status();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const absl::StatusOr<Value> value = client->Get(keys[i]);
+      ASSERT_TRUE(value.ok()) << value.status();
+      EXPECT_EQ(value->bytes == values[i], true);
+    }
+  }
+}
+
 TEST_F(LongValuesTest, OfManyMibAreStoredAndGrow) {
   const std::unique_ptr<Client> client = *Client::Connect(cluster_.uri(), PatientOptions());
   std::string value(12 * kMib + 3, '\0');

@@ -90,8 +90,9 @@ void LongWrites::StepRendezvous(absl::Time now) {
     }
     if (rendezvous.landed() && !rendezvous.decided()) {
       answer = Finish(rendezvous, now);
+      // Those behind it go on: it may wait for one of them (WriteLog::BeginUpload).
       if (!answer.has_value() && !rendezvous.decided())
-        return AwaitRetry(rendezvous.finish_retry_at(), now);
+        AwaitRetry(rendezvous.finish_retry_at(), now);
     }
     if (answer.has_value()) {
       const uint64_t sequence = rendezvous.sequence();
@@ -104,7 +105,7 @@ void LongWrites::StepRendezvous(absl::Time now) {
     ++i;
     if (rendezvous.decided()) continue;
     if (!PostReads(rendezvous)) return;
-    if (rendezvous.awaits_disk()) rendezvous_retry_at_ = now + kUploadStep();
+    if (rendezvous.awaits_disk()) AwaitRetry(now + kUploadStep(), now);
   }
 }
 
