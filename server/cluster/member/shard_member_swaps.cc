@@ -95,8 +95,8 @@ void ShardMember::SetMoveStuck(bool is_stuck) {
   if (is_stuck && !is_move_stuck_ && move.has_value() && serves() && options_.log) {
     options_.log(absl::StrCat("shard ", shard_, ": its copy does not move from server ", move->from,
                               " to ", move->to,
-                              ": no server has memory for another copy of it; start one, or raise "
-                              "--memory, and begin the move again"));
+                              ": memory for another copy of it is missing; start a server, or "
+                              "raise --memory, and begin the move again"));
   }
   is_move_stuck_ = is_stuck;
 }

@@ -121,7 +121,7 @@ void ClusterFaults::Kill() {
 void ClusterFaults::End() {
   SimulatedServer& server = AnyServer();
   if (!server.runs() || server.stops() || !MayLose(server)) return;
-  // No other fault meanwhile. It drops members that are silent, and then it may be the last one.
+  // No other fault meanwhile: with its last companion the data would be lost, as it must be.
   Undo(true);
   ++world_.report.ends;
   Note(absl::StrCat("server ", server.id(), " is to end"));

@@ -30,6 +30,12 @@ TEST(ClusterSimulationTest, EveryAnswerIsRightWhateverHappens) {
   EXPECT_EQ(counts.Void(), "");
 }
 
+// A primary that is to end has no link to the other member, and waits for one. *Else* it ends with the data (4297).
+TEST(ClusterSimulationTest, APrimaryWithoutALinkEndsWithoutLoss) {
+  for (const uint64_t seed : {4213, 4297})
+    EXPECT_EQ(SimulateCluster({.seed = seed, .operations = 300}).wrong, "");
+}
+
 TEST(ClusterSimulationTest, TheSameSeedIsTheSameRun) {
   for (const uint64_t seed : {3, 8}) {
     const ClusterReport one = SimulateCluster({.seed = seed, .operations = 200});
