@@ -195,6 +195,26 @@ std::optional<PlacedMove> NextRelief(const PlacementView& view) {
   return std::nullopt;
 }
 
+namespace {
+
+// Whether copies that move away will make room at `server`. A move that waits for room itself counts as that one does:
+// *else* moves in a circle of full servers wait for each other for ever.
+bool GetsRoom(const PlacementView& view, const Assignment& assignment, const std::string& server) {
+  std::set<std::string> seen = {server};
+  std::deque<std::string> next = {server};
+  for (; !next.empty(); next.pop_front()) {
+    for (size_t shard = 0; shard < view.shards.size(); ++shard) {
+      const std::optional<ShardMove>& move = view.shards[shard].move;
+      if (!move.has_value() || move->from != next.front()) continue;
+      if (!assignment.Waits(shard) || assignment.HasRoom(move->to)) return true;
+      if (seen.insert(move->to).second) next.push_back(move->to);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 bool IsMoveStuck(const PlacementView& view, uint32_t shard) {
   const PlacementShard& placed = view.shards[shard];
   if (!placed.move.has_value() || !Runs(view, placed.move->to)) return false;
@@ -202,10 +222,8 @@ bool IsMoveStuck(const PlacementView& view, uint32_t shard) {
   const Assignment assignment = Assign(view);
   if (!assignment.given()[shard].empty()) return false;
   if (IsMoving(view, placed)) {
-    if (assignment.HasRoom(to)) return false;  // it is not its turn
-    return std::none_of(view.shards.begin(), view.shards.end(), [&](const PlacementShard& other) {
-      return other.move.has_value() && other.move->from == to;
-    });
+    // With room it is not its turn.
+    return !assignment.HasRoom(to) && !GetsRoom(view, assignment, to);
   }
   return LiveMembers(view, placed) < view.replicas && AwayMembers(view, placed) == 0 &&
          Runs(view, placed.move->from) && !NextRelief(view).has_value();

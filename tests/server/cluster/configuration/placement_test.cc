@@ -136,6 +136,25 @@ TEST(IsMoveStuckTest, AMoveEndsWhereItsServerHasNoRoomLeft) {
   EXPECT_FALSE(IsMoveStuck(view, 0)) << "it ends with its server";
 }
 
+TEST(IsMoveStuckTest, MovesThatWaitForEachOtherEnd) {
+  PlacementView view = View(2,
+                            {{"a", {.slots = 2, .zone = ""}},
+                             {"b", {.slots = 2, .zone = ""}},
+                             {"c", {.slots = 2, .zone = ""}},
+                             {"d", {.slots = 1, .zone = ""}}},
+                            3);
+  view.shards[0] = {.move = ShardMove{"a", "c"}, .primary = "a", .members = {"a", "b"}};
+  view.shards[1] = {.move = ShardMove{"b", "a"}, .primary = "b", .members = {"b", "c"}};
+  view.shards[2] = {.move = ShardMove{"c", "b"}, .primary = "c", .members = {"c", "a"}};
+  for (uint32_t shard = 0; shard < 3; ++shard) EXPECT_TRUE(IsMoveStuck(view, shard)) << shard;
+  view.shards[2].move = ShardMove{"c", "d"};
+  for (uint32_t shard = 0; shard < 3; ++shard) EXPECT_FALSE(IsMoveStuck(view, shard)) << shard;
+  view.servers["d"].slots = 0;
+  for (uint32_t shard = 0; shard < 3; ++shard) EXPECT_TRUE(IsMoveStuck(view, shard)) << shard;
+  view.shards[2].members.push_back("d");
+  EXPECT_FALSE(IsMoveStuck(view, 0)) << "the last step makes room at c";
+}
+
 TEST(IsMoveStuckTest, AMoveMayWaitForItsTurn) {
   PlacementView view = View(2,
                             {{"a", {.slots = 2, .zone = ""}},
