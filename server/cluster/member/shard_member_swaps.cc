@@ -77,8 +77,12 @@ std::optional<ShardSwap> ShardMember::WantedOfPrimary(const ConfigurationWatch& 
   }
   if (std::optional<ShardSwap> swap = WantedHandOver(now); swap.has_value()) return swap;
   if (std::optional<ShardSwap> swap = WantedMove(watch, now); swap.has_value()) return swap;
-  if (joiner_.has_value() && seen.record.Staying() >= options_.cluster.replicas) {
-    // Another was added meanwhile, by a swap whose outcome was not known.
+  // Another was added meanwhile, by a swap whose outcome was not known. Or the joiner has another key than this server had
+  // read when it asked: it creates one again if it did not learn of the first, which others have deleted. *Else* each
+  // swap that names it is refused, and no other server may join.
+  if (joiner_.has_value() &&
+      (seen.record.Staying() >= options_.cluster.replicas ||
+       watch.CreateRevision(joiner_->replica.server) != joiner_->replica.create_revision)) {
     const ReplicaName joiner = NameOf(joiner_->replica);
     ForgetJoiner();
     SendCopy(joiner.incarnation, joiner, CopyKind::kRefused);

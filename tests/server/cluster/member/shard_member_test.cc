@@ -560,6 +560,21 @@ TEST_F(ShardMemberTest, AJoinerThatGivesUpIsForgotten) {
   EXPECT_NE(nodes_[0].member.record().record.Find("c"), nullptr);
 }
 
+// A server that did not learn of its key, which others have deleted, creates it again, and asks before the primary has
+// read that.
+TEST_F(ShardMemberTest, AJoinerThatHasAnotherKeyIsRefused) {
+  nodes_[2].member.SetAssigned(false);
+  BeginIncarnation(1, kIncarnations[1]);
+  const int64_t key = watch_.CreateRevision("b");
+  Exchange();
+  ASSERT_TRUE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  ReadAll();
+  ASSERT_NE(watch_.CreateRevision("b"), key);
+  EXPECT_FALSE(nodes_[0].member.WantedSwap(watch_, now_).has_value());
+  Join();
+  EXPECT_NE(nodes_[0].member.record().record.Find("b"), nullptr);
+}
+
 // In this cluster of three replicas a fourth server is needed, but for a record that has two.
 TEST_F(ShardMemberTest, ACopyOfThePrimaryMoves) {
   nodes_[2].member.SetAssigned(false);
