@@ -294,8 +294,17 @@ void ShardNode::ReviewMarks(absl::Time now) {
       [this] { return Made() == parts_.writes.decided(); });
 }
 
+// A backup's clock is not behind its primary's by more than a mark takes to come: a mark was decided kAhead
+// before its time. *Else* time that passes without a primary does not count, and keys end later.
+void ShardNode::FollowClock() {
+  if (tables_.is_primary()) return;
+  const absl::Time mark = absl::FromUnixNanos(static_cast<int64_t>(tables_.time_mark_ns()));
+  parts_.clock.AdvanceTo(mark - TimeMarks::kAhead());
+}
+
 void ShardNode::Publish(absl::Time now) {
   if (context_.ends) return;
+  FollowClock();
   const bool is_primary = tables_.is_primary();
   const absl::Time right = member_->right_until();
   right_until_ns_ = absl::ToUnixNanos(right);

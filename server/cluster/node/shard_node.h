@@ -170,6 +170,7 @@ class ShardNode final : private ReplicaTables::Owner {
 
   void LoseReaders();
   void TakeOver();
+  void FollowClock();
   bool DecideMark();
   const Replica* Successor(const std::set<uint64_t>& linked) const;
   uint64_t Made() const;

@@ -40,12 +40,32 @@ TEST(NodeClockTest, AKeyThatExpiredStaysAwayUnderTheNextPrimary) {
   ASSERT_TRUE(Await([&] { return !a.Has("short"); }));
   ASSERT_TRUE(Await([&] { return a.node->slot(0).MayAnswer(); })) << "so a client may learn that";
   const absl::Time seen = a.clock.Now();
-  EXPECT_LT(b.clock.Now(), seen - kAhead / 2);
   a.Kill();
   b.Serve();
   EXPECT_GE(b.clock.Now(), seen);
   EXPECT_FALSE(b.Has("short"));
   EXPECT_TRUE(Await([&] { return b.node->slot(0).MayAnswer(); }));
+}
+
+// Longer than a mark is ahead. (The clock of a server that was killed goes on here.)
+TEST(NodeClockTest, TimeWithoutAPrimaryCounts) {
+  Pair pair;
+  TestServer& a = pair.a;
+  TestServer& b = pair.b;
+  EXPECT_LT(b.clock.Now(), a.clock.Now() - kAhead / 2) << "no key expires";
+  a.Put("long", absl::Hours(2));
+  absl::Duration behind = kAhead;
+  EXPECT_TRUE(Await([&] {
+    const absl::Time of_b = b.clock.Now();
+    behind = a.clock.Now() - of_b;
+    return behind < absl::Milliseconds(500);
+  }));
+  EXPECT_GT(behind, absl::ZeroDuration()) << "a backup's clock is not ahead";
+  a.Kill();
+  absl::SleepFor(TimeMarks::kAhead() + absl::Seconds(1));
+  b.Serve();
+  const absl::Time of_a = a.clock.Now();
+  EXPECT_GE(b.clock.Now(), of_a - behind);
 }
 
 TEST(NodeClockTest, NoAnswerLeavesBehindTheMarkThatMembersHold) {
