@@ -189,7 +189,7 @@ struct SlotRunner {
   void Run() {
     for (;;) {
       const absl::StatusOr<std::optional<OfferedService>> offered =
-          server.node->slot(slot.number).AwaitService(bell.flag());
+          server.node->slot(slot.number).AwaitService();
       status = offered.status();
       if (!status.ok() || !offered->has_value()) break;
       slot.shard = (*offered)->shard;

@@ -258,6 +258,12 @@ std::set<std::string> ClusterMember::NeededServers(absl::Time now) {
   return linked;
 }
 
+bool ClusterMember::HasOthers() const {
+  const auto is_other = [this](const auto& one) { return one.first != options_.server; };
+  return std::any_of(seen_.begin(), seen_.end(), is_other) ||
+         std::any_of(away_.begin(), away_.end(), is_other);
+}
+
 void ClusterMember::LinkUp(uint64_t incarnation) {
   for (const auto& shard : shards_) shard->LinkUp(incarnation);
 }

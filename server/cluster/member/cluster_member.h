@@ -97,6 +97,8 @@ class ClusterMember {
   // Those to which links are to be, by ID: they have a shard in common with this one, or have sent a message. Each stays
   // among them for a while afterwards.
   std::set<std::string> NeededServers(absl::Time now);
+  // Whether another server has its key, or had it not long ago (MemberOptions::rejoin_after).
+  bool HasOthers() const;
   uint64_t incarnation() const { return incarnation_; }
   void LinkUp(uint64_t incarnation);
   void LinkDown(uint64_t incarnation);

@@ -177,13 +177,21 @@ bool ClusterNode::Step() {
 
 bool ClusterNode::StepSlots(absl::Time now) {
   bool worked = false;
+  stops_since_ = options_.stop ? std::min(stops_since_, now) : absl::InfiniteFuture();
   for (const auto& slot : slots_) {
     worked |= slot->OfferService();
     slot->SetEnds(options_.stop);
-    if (options_.stop) slot->Stop(now, linked_);
+    if (options_.stop) slot->Stop(now, {linked_, member_->HasOthers(), stops_since_});
     slot->ReviewMarks(now);
     worked |= slot->DecideGroups(now);
     worked |= slot->CommitGroups();
+  }
+  // All slots end together. *Else* a server that becomes the primary of a shard meanwhile ends with its data.
+  const bool may_end =
+      options_.stop && std::all_of(slots_.begin(), slots_.end(),
+                                   [now](const auto& slot) { return slot->IsDone(now); });
+  if (std::exchange(may_end_, may_end) != may_end) {
+    for (const auto& slot : slots_) slot->SetMayEnd(may_end);
   }
   return worked;
 }

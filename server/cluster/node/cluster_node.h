@@ -136,6 +136,8 @@ class ClusterNode final : private DrivenSteps::Work {
   std::unique_ptr<CallThread> renewal_thread_, call_thread_, session_thread_;
   NodeLinks links_;
   std::vector<std::unique_ptr<ShardNode>> slots_;
+  bool may_end_ = false;                             // as they have it
+  absl::Time stops_since_ = absl::InfiniteFuture();  // it is to end
   std::vector<std::unique_ptr<ShardTable>> tables_;  // by shard
   std::optional<ClusterMember> member_;
   std::unique_ptr<BeatThread> beat_thread_;

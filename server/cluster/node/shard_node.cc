@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -86,13 +85,12 @@ ServingBounds ShardNode::BeatBounds() {
 
 // --- Service -----------------------------------------------------------------
 
-absl::StatusOr<std::optional<OfferedService>> ShardNode::AwaitService(
-    const std::atomic<bool>& stop) {
+absl::StatusOr<std::optional<OfferedService>> ShardNode::AwaitService() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!stop && failure_.ok() && service_ != Service::kOffered)
-    changed_.wait_for(lock, std::chrono::milliseconds(50));
+  changed_.wait(lock,
+                [this] { return may_end_ || !failure_.ok() || service_ == Service::kOffered; });
   if (!failure_.ok()) return failure_;
-  if (stop) return std::nullopt;
+  if (may_end_) return std::nullopt;
   service_ = Service::kTaken;
   return OfferedService{offered_shard_, std::exchange(sessions_, {})};
 }
@@ -344,22 +342,23 @@ const Replica* ShardNode::Successor(const std::set<uint64_t>& linked) const {
   return members.empty() ? leaving : members[*number_ % members.size()];
 }
 
-void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
+void ShardNode::Stop(absl::Time now, const ServerEnd& end) {
   if (is_free()) return;
   const bool serves = shard().serves();
   // Also what this server has become the primary of since.
   const bool is_new = serves && shard().replica().term() != stop_term_;
   if (stops_at_ == absl::InfiniteFuture() || is_new) {
     stop_term_ = shard().replica().term();
-    // One that has a link and no copy yet may have one in time; and one that has a copy may have a link.
-    const bool may_have_copies = context_.cluster.replicas > 1 &&
-                                 (!linked.empty() || shard().record().record.in_sync.size() > 1);
-    stops_at_ = serves && may_have_copies ? now + kHandOverMax() : now;
+    // Another one without a link, a copy or a key yet may have it in time. *Else* what this server took over from one
+    // that comes back at once is lost.
+    const bool waits = serves && context_.cluster.replicas > 1 && end.has_others;
+    // Servers that end together hand over to each other.
+    stops_at_ = waits ? std::min(now, end.since + kHandOverMax()) + kHandOverMax() : now;
   }
   // Once more if it came to nothing. *Else* a successor that was silent for a moment, dropped and added again is
   // left aside, and the data ends with this server.
   if (serves && !shard().hands_over()) {
-    if (const Replica* const successor = Successor(linked); successor != nullptr) {
+    if (const Replica* const successor = Successor(end.linked); successor != nullptr) {
       Log(absl::StrCat("the data is handed over to server ", successor->server));
       shard().HandOverTo(successor->server, now);
     }
@@ -372,6 +371,18 @@ void ShardNode::Stop(absl::Time now, const std::set<uint64_t>& linked) {
   // Writes that wait for other servers wait no longer.
   if (now >= stops_at_ + kHandOverMax())
     parts_.writes.End(absl::UnavailableError("the server is about to end"));
+}
+
+bool ShardNode::IsDone(absl::Time now) const {
+  return is_free() || now >= stops_at_ || (!shard().serves() && !tables_.is_primary());
+}
+
+void ShardNode::SetMayEnd(bool may_end) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    may_end_ = may_end;
+  }
+  changed_.notify_all();
 }
 
 void ShardNode::TakeStats(absl::Time now, ClusterStats& stats) {

@@ -74,6 +74,13 @@ struct NodeContext {
   const std::atomic<bool>& ends;  // the node
 };
 
+// A server that is to end.
+struct ServerEnd {
+  const std::set<uint64_t>& linked;  // incarnations to which there is a link
+  bool has_others = false;           // ClusterMember::HasOthers
+  absl::Time since;
+};
+
 // A shard whose engines may begin.
 struct OfferedService {
   uint32_t shard = 0;
@@ -88,8 +95,8 @@ class ShardNode final : private ReplicaTables::Owner {
 
   // --- The slot's thread
   // Waits until this server is the primary of a shard that the slot holds, and has applied its tail. Nothing:
-  // `stop` has become true. Errors: the node cannot go on.
-  absl::StatusOr<std::optional<OfferedService>> AwaitService(const std::atomic<bool>& stop);
+  // the server ends (SetMayEnd). Errors: the node cannot go on.
+  absl::StatusOr<std::optional<OfferedService>> AwaitService();
   // The engines exist. `end` is called, on the cluster's thread, when they have to end; `take_sessions`
   // returns theirs, and waits for them. Both until EndService.
   void BeginService(std::function<void()> end,
@@ -140,9 +147,12 @@ class ShardNode final : private ReplicaTables::Owner {
   void TakeStats(absl::Time now, ClusterStats& stats);
   uint64_t promotions() const { return promotions_; }
   uint64_t groups() const { return parts_.writes.decided(); }
-  // The server is to end: hands the shard over to another one, if it can, and then the engines end. `linked`:
-  // incarnations to which there is a link.
-  void Stop(absl::Time now, const std::set<uint64_t>& linked);
+  // The server is to end: hands the shard over to another one, if it can, and then the engines end.
+  void Stop(absl::Time now, const ServerEnd& end);
+  // The server is to end, and need not wait for this slot. Its shard may be this server's again.
+  bool IsDone(absl::Time now) const;
+  // Whether it need not wait for any. False at first.
+  void SetMayEnd(bool may_end);
   // ShardMember::SetEnds.
   void SetEnds(bool ends) {
     if (!is_free()) shard().SetEnds(ends);
@@ -210,6 +220,7 @@ class ShardNode final : private ReplicaTables::Owner {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Service service_ = Service::kNone;
+  bool may_end_ = false;
   std::optional<uint64_t> made_;  // by engines that have ended: all groups up to this number
   uint32_t offered_shard_ = 0;
   std::vector<SessionImage> sessions_;  // offered; or of engines that have ended

@@ -36,6 +36,12 @@ TEST(ClusterSimulationTest, APrimaryWithoutALinkEndsWithoutLoss) {
     EXPECT_EQ(SimulateCluster({.seed = seed, .operations = 300}).wrong, "");
 }
 
+// A server that is to end becomes the primary of shards whose last one comes back at once.
+TEST(ClusterSimulationTest, AServerThatEndsKeepsNoShardToItself) {
+  for (const uint64_t seed : {7713, 9374})
+    EXPECT_EQ(SimulateCluster({.seed = seed, .operations = 300}).wrong, "");
+}
+
 // The clock is ahead, and the shard without a primary for longer than a mark is ahead of it. *Else* a key ends late.
 TEST(ClusterSimulationTest, KeysEndInTimeAfterSeveralFailovers) {
   EXPECT_EQ(SimulateCluster({.seed = 1021, .operations = 300}).wrong, "");

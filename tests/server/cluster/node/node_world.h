@@ -165,13 +165,10 @@ class TestServer {
   // Is the primary of this shard, and its engines begin. `end` is called when they have to end.
   void Serve(
       std::function<void()> end = [] {}, uint32_t shard = 0) {
-    std::atomic<bool> is_late{false};
-    const std::jthread patience([&is_late](const std::stop_token& is_over) {
-      Await([&is_over] { return is_over.stop_requested(); });
-      is_late = true;
+    const std::jthread patience([this](const std::stop_token& is_over) {
+      if (!Await([&is_over] { return is_over.stop_requested(); })) Stop();
     });
-    const absl::StatusOr<std::optional<OfferedService>> offered =
-        node->slot(0).AwaitService(is_late);
+    const absl::StatusOr<std::optional<OfferedService>> offered = node->slot(0).AwaitService();
     ASSERT_TRUE(offered.ok() && offered->has_value()) << id_ << " never became the primary";
     ASSERT_EQ((*offered)->shard, shard);
     node->slot(0).BeginService(std::move(end), [] { return std::vector<SessionImage>(); });
