@@ -17,6 +17,8 @@ using Outcome = Operation::Outcome;
 // An operation is answered in the first turn that begins so long after its deadline.
 constexpr int64_t kLateMax = 5 * kMillisecond;
 constexpr int kDepthMax = 4;
+// Without faults. (Threads are held up, and shards are handed over for balance.)
+constexpr int64_t kAnsweredMax = 10 * kSecond;
 // Of a long value: the server READs it.
 constexpr size_t kLongMin = 13'000;
 
@@ -33,11 +35,13 @@ void Tell(uint64_t version, Operation& operation) { operation.version = version;
 }  // namespace
 
 SimulatedClusterClient::SimulatedClusterClient(ClusterWorld& world, int number, std::string uris,
-                                               int operations, ClusterHistories& histories)
+                                               int operations, bool is_calm,
+                                               ClusterHistories& histories)
     : world_(world),
       number_(number),
       uris_(std::move(uris)),
       left_(operations),
+      is_calm_(is_calm),
       histories_(histories),
       host_(absl::StrCat("client", number)) {
   // (Clocks of clients are wrong by anything.)
@@ -152,8 +156,9 @@ void SimulatedClusterClient::Begin() {
   operation.kind = kind;
   operation.client = number_;
   operation.call = world_.threads.Tick();
-  const int64_t time =
+  int64_t time =
       200 * kMillisecond + world_.Random(world_.random.Chance(50) ? kSecond : 6 * kSecond);
+  if (is_calm_) time = kAnsweredMax;
   call.deadline = world_.now() + time;
   call.until = Now() + absl::Nanoseconds(time);
   switch (kind) {
@@ -256,6 +261,11 @@ void SimulatedClusterClient::Ended(const Call& call, const absl::StatusOr<T>& an
   if (code == absl::StatusCode::kInternal || code == absl::StatusCode::kInvalidArgument ||
       code == absl::StatusCode::kDataLoss)
     world_.Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
+  // (What is deleted is kept for readers for a while, so memory may be full.)
+  if (is_calm_ && code != absl::StatusCode::kResourceExhausted &&
+      (operation.outcome == Outcome::kUnknown || operation.outcome == Outcome::kUnapplied))
+    world_.Wrong(absl::StrCat(operation.ToString(),
+                              " failed without a fault: ", answer.status().ToString()));
   if (previous_poll_began_ > call.deadline + kLateMax)
     world_.Wrong(absl::StrCat(operation.ToString(), " was answered ",
                               (previous_poll_began_ - call.deadline) / kMillisecond,

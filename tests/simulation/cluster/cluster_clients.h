@@ -28,9 +28,10 @@ using ClusterHistories = std::map<std::string, std::vector<std::shared_ptr<Opera
 
 class SimulatedClusterClient {
  public:
-  // `uris`: of servers, as Client::Connect takes them. It makes `operations` and ends. All outlive it.
+  // `uris`: of servers, as Client::Connect takes them. It makes `operations` and ends. `is_calm`: there are no faults,
+  // so each is answered. All outlive it.
   SimulatedClusterClient(ClusterWorld& world, int number, std::string uris, int operations,
-                         ClusterHistories& histories);
+                         bool is_calm, ClusterHistories& histories);
 
   void Start();
   void Join() { world_.threads.Join(thread_); }
@@ -68,6 +69,7 @@ class SimulatedClusterClient {
   const int number_;
   const std::string uris_;
   int left_;
+  const bool is_calm_;
   ClusterHistories& histories_;
   VirtualHost host_;
   VirtualThreads::Id thread_ = nullptr;

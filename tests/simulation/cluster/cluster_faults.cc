@@ -126,7 +126,12 @@ void ClusterFaults::End() {
   ++world_.report.ends;
   Note(absl::StrCat("server ", server.id(), " is to end"));
   server.Stop();
-  while (server.runs()) world_.Sleep(10 * kMillisecond);
+  const int64_t end = world_.now() + SimulatedServer::kEndMax;
+  while (server.runs() && world_.now() < end) world_.Sleep(10 * kMillisecond);
+  if (server.runs()) {
+    world_.Wrong(absl::StrCat("server ", server.id(), " does not end"));
+    server.Kill(true);
+  }
   Later(world_.Random(3 * kSecond), [&server] { server.Start(); });
 }
 

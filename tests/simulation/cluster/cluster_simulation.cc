@@ -21,6 +21,8 @@ namespace {
 constexpr int64_t kWholeMax = 90 * kSecond;
 // … and all operations have ended.
 constexpr int64_t kEqualMax = 20 * kSecond;
+// Of each client that begins when all is whole again.
+constexpr int kOperationsAfterwards = 8;
 
 class Run {
  public:
@@ -34,9 +36,8 @@ class Run {
       store_.is_calm = true;
     }
     for (const auto& client : clients_) client->Join();
-    const int64_t calm = world_.now();
-    while (!IsWhole() && world_.now() < calm + kWholeMax) world_.Sleep(20 * kMillisecond);
-    if (!IsWhole()) world_.Wrong(absl::StrCat("a shard lacks copies: ", Describe()));
+    AwaitWhole();
+    if (world_.report.wrong.empty()) Afterwards();
     if (world_.report.wrong.empty()) AwaitEqual();
     End();
     world_.report.virtual_ms += static_cast<uint64_t>(world_.now() / kMillisecond);
@@ -55,17 +56,36 @@ class Run {
       if (world_.plan.has_one_address && !addresses.empty()) break;
       absl::StrAppend(&addresses, addresses.empty() ? "shm://" : ",", "/", server->id());
     }
-    const int each = world_.options.operations / world_.plan.clients;
+    addresses_ = addresses;
+    if (!world_.options.has_faults) AwaitWhole();  // until then writes are refused
+    BeginClients(world_.options.operations / world_.plan.clients, !world_.options.has_faults);
+  }
+
+  void BeginClients(int operations, bool is_calm) {
     for (int i = 0; i < world_.plan.clients; ++i) {
-      clients_.push_back(
-          std::make_unique<SimulatedClusterClient>(world_, i, addresses, each, histories_));
+      clients_.push_back(std::make_unique<SimulatedClusterClient>(
+          world_, static_cast<int>(clients_.size()), addresses_, operations, is_calm, histories_));
       clients_.back()->Start();
     }
+  }
+
+  // Nothing is left of the faults for which an operation waits until its deadline.
+  void Afterwards() {
+    const size_t begun = clients_.size();
+    BeginClients(kOperationsAfterwards, /*is_calm=*/true);
+    for (size_t i = begun; i < clients_.size(); ++i) clients_[i]->Join();
   }
 
   void End() {
     for (const auto& server : servers_) {
       if (server->runs()) server->Stop();
+    }
+    const int64_t end = world_.now() + SimulatedServer::kEndMax;
+    for (const auto& server : servers_) {
+      while (server->runs() && world_.now() < end) world_.Sleep(20 * kMillisecond);
+      if (!server->runs()) continue;
+      world_.Wrong(absl::StrCat("server ", server->id(), " does not end with the others"));
+      server->Kill(true);
     }
     for (const auto& server : servers_) {
       server->Join();
@@ -74,6 +94,12 @@ class Run {
     for (const VirtualThreads::Id late : store_.late) world_.threads.Join(late);
     if (world_.network.connections() != 0 && world_.report.wrong.empty())
       world_.Wrong(absl::StrCat(world_.network.connections(), " ends of connections are left"));
+  }
+
+  void AwaitWhole() {
+    const int64_t end = world_.now() + kWholeMax;
+    while (!IsWhole() && world_.now() < end) world_.Sleep(20 * kMillisecond);
+    if (!IsWhole()) world_.Wrong(absl::StrCat("a shard lacks copies: ", Describe()));
   }
 
   bool IsWhole() const {
@@ -136,6 +162,7 @@ class Run {
   StoreState store_;
   ClusterFaults::Servers servers_;
   ClusterFaults::Clients clients_;
+  std::string addresses_;  // as clients have them
   ClusterFaults faults_;
   ClusterHistories histories_;
 };
@@ -183,7 +210,7 @@ ClusterReport SimulateCluster(const ClusterSimulationOptions& options) {
   SplitMix64 random(options.seed);
   ClusterPlan plan = MakeClusterPlan(random);
   // (The others go on as they did.)
-  plan.long_percent = options.seed % 4 == 1 ? 12 : 0;
+  plan.long_percent = options.seed % 4 == 1 ? (options.has_faults ? 12 : 60) : 0;
   active_mistake = options.mistake;
   {
     ClusterWorld world(options, plan, random, report);

@@ -12,7 +12,7 @@
 // The checker requires that the history of each key is linearizable (tests/history/linearizability.h) across all
 // failovers. An increment without an answer has happened at most once. An expired key does not come back. Every
 // operation is answered soon after its deadline. Once the faults have ended, each shard has all its copies again, and
-// these are equal.
+// these are equal; and without faults no operation fails.
 
 #ifndef OSPREY_TESTS_SIMULATION_CLUSTER_CLUSTER_SIMULATION_H_
 #define OSPREY_TESTS_SIMULATION_CLUSTER_CLUSTER_SIMULATION_H_

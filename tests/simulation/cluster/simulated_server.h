@@ -31,6 +31,9 @@ class SimulatedServer {
     bool operator==(const Content&) const = default;
   };
 
+  // From Stop to the end.
+  static constexpr int64_t kEndMax = 15 * kSecond;
+
   SimulatedServer(ClusterWorld& world, StoreState& store, uint32_t number);
 
   // A new process, without data. REQUIRES: !runs().
