@@ -28,8 +28,8 @@ namespace {
 constexpr absl::Duration kStoreTimeout = absl::Seconds(10);
 constexpr absl::Duration kPollEvery = absl::Milliseconds(20);
 constexpr absl::Duration kStaysFor = absl::Milliseconds(500);
-constexpr absl::Duration kStartMax = absl::Seconds(60);
-// A primary hands over within 3 s, or ends without.
+const absl::Duration kStartMax = absl::Minutes(InLab() ? 5 : 1);
+// A primary hands over within 6 s, or ends without.
 constexpr absl::Duration kEndMax = absl::Seconds(30);
 
 [[noreturn]] void Die(const std::string& why) {
