@@ -102,12 +102,20 @@ class Run {
     if (!IsWhole()) world_.Wrong(absl::StrCat("a shard lacks copies: ", Describe()));
   }
 
+  // A record names servers that have ended until their rights have.
   bool IsWhole() const {
     const std::vector<ShardRecord> records = faults_.Records();
     return std::all_of(records.begin(), records.end(), [&](const ShardRecord& record) {
       return record.in_sync.size() == std::min(world_.plan.replicas, world_.plan.servers) &&
-             !record.primary.empty() && !record.move.has_value();
+             !record.primary.empty() && !record.move.has_value() &&
+             std::all_of(record.in_sync.begin(), record.in_sync.end(), [&](const Replica& replica) {
+               return ServerOf(replica.server).create_revision() == replica.create_revision;
+             });
     });
+  }
+
+  SimulatedServer& ServerOf(const std::string& id) const {
+    return *servers_[static_cast<size_t>(id[0] - 'a')];
   }
 
   std::string Describe() const {
@@ -133,7 +141,7 @@ class Run {
     for (uint32_t shard = 0; shard < records.size(); ++shard) {
       const ShardRecord& record = records[shard];
       const auto contents_of = [&](const std::string& id) {
-        return servers_[static_cast<size_t>(id[0] - 'a')]->ContentsOf(shard);
+        return ServerOf(id).ContentsOf(shard);
       };
       if (record.primary.empty()) return "there is no primary";
       const auto wanted = contents_of(record.primary);
