@@ -127,11 +127,12 @@ std::optional<ShardSwap> ShardMember::WantedMove(const ConfigurationWatch& watch
   const bool has_ended = !is_joined && watch.servers_revision() >= seen.mod_revision &&
                          watch.CreateRevision(move.to) == 0;
   const bool is_stuck = is_move_stuck_ && serves() && !joiner_.has_value();
-  if (seen.record.Find(move.from) == nullptr || has_ended || is_stuck) {
+  // Others may have joined instead of it. *Else* they and the one that was to leave stay, one copy too many.
+  const bool may_leave = seen.record.Staying() >= options_.cluster.replicas;
+  if (seen.record.Find(move.from) == nullptr || (!may_leave && (has_ended || is_stuck))) {
     return OrNothing(EndMove(seen));
   }
-  // Others may have joined instead of it.
-  if (!serves() || seen.record.Staying() < options_.cluster.replicas) return std::nullopt;
+  if (!serves() || !may_leave) return std::nullopt;
   if (move.from != self_.server) {
     return OrNothing(DropMember(Author(), seen, move.from, options_.cluster.min_in_sync));
   }

@@ -50,6 +50,11 @@ TEST(ClusterSimulationTest, AServerThatEndsKeepsNoShardToItself) {
     EXPECT_EQ(SimulateCluster({.seed = seed, .operations = 300}).wrong, "");
 }
 
+// A move ends with its server, and two others have joined instead of it. *Else* there is one copy too many.
+TEST(ClusterSimulationTest, AMoveThatEndsLeavesNoCopyTooMany) {
+  EXPECT_EQ(SimulateCluster({.seed = 21340, .operations = 300}).wrong, "");
+}
+
 // *Else* they hand over to each other for ever.
 TEST(ClusterSimulationTest, ServersThatEndTogetherEnd) {
   EXPECT_EQ(SimulateCluster({.seed = 16096, .operations = 300}).wrong, "");

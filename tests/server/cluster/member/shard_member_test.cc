@@ -597,6 +597,26 @@ TEST_F(ShardMemberTest, ACopyOfThePrimaryMoves) {
   EXPECT_FALSE(nodes_[0].member.hands_over());
 }
 
+// (Others have joined instead of the server that has ended.)
+TEST_F(ShardMemberTest, ACopyThatWasToMoveLeavesOnceEnoughStay) {
+  Join();
+  Join();
+  Transaction change;
+  change.operations = {
+      StoreOperation::Put(keys_.Server("x"), EncodeServerRecord({77, {"shm:///x"}, 0}))};
+  const int64_t key = store_.Execute(change).header.revision;
+  ShardRecord record = watch_.Shard(0)->record;
+  ASSERT_EQ(record.in_sync.size(), 3u);
+  record.in_sync.push_back({"x", key, 77, 9});
+  record.move = ShardMove{"b", "gone"};
+  change.operations = {StoreOperation::Put(keys_.Shard(0), EncodeShardRecord(record))};
+  store_.Execute(change);
+  ReadAll();
+  Swap(0);
+  EXPECT_EQ(nodes_[0].member.record().record.Find("b"), nullptr);
+  EXPECT_EQ(nodes_[0].member.record().record.in_sync.size(), 3u);
+}
+
 TEST_F(ShardMemberTest, AMoveToAServerThatHasEndedIsGivenUp) {
   Join();
   EXPECT_EQ(
