@@ -56,8 +56,9 @@ struct PlacementView {
 // time, besides those that are missing.
 std::vector<std::vector<std::string>> MissingCopies(const PlacementView& view);
 
-// Whether nothing comes of the shard's move. It leads to a server without room for it, and none is made there by other
-// moves: a missing copy is there instead, or the moves wait for each other in a circle. Or that server has joined in place of a missing copy, and no other has room.
+// Whether nothing comes of the shard's move. It leads to a server without room for it, and other moves make none there:
+// a missing copy is there instead, or the moves wait for each other in a circle. Or that server has joined in place of
+// a missing copy, and no other has room.
 bool IsMoveStuck(const PlacementView& view, uint32_t shard);
 
 struct PlacedMove {

@@ -46,17 +46,15 @@ class Run {
 
  private:
   void Begin() {
-    std::string addresses;
     for (uint32_t i = 0; i < world_.plan.servers; ++i) {
       servers_.push_back(std::make_unique<SimulatedServer>(world_, store_, i));
       servers_.back()->Start();
     }
     // A list has the scheme once.
     for (const auto& server : servers_) {
-      if (world_.plan.has_one_address && !addresses.empty()) break;
-      absl::StrAppend(&addresses, addresses.empty() ? "shm://" : ",", "/", server->id());
+      if (world_.plan.has_one_address && !addresses_.empty()) break;
+      absl::StrAppend(&addresses_, addresses_.empty() ? "shm://" : ",", "/", server->id());
     }
-    addresses_ = addresses;
     if (!world_.options.has_faults) AwaitWhole();  // until then writes are refused
     BeginClients(world_.options.operations / world_.plan.clients, !world_.options.has_faults);
   }

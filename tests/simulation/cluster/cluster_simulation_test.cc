@@ -55,7 +55,7 @@ TEST(ClusterSimulationTest, AMoveThatEndsLeavesNoCopyTooMany) {
   EXPECT_EQ(SimulateCluster({.seed = 21340, .operations = 300}).wrong, "");
 }
 
-// *Else* they hand over to each other for ever.
+// Without a bound they hand over to each other for ever.
 TEST(ClusterSimulationTest, ServersThatEndTogetherEnd) {
   EXPECT_EQ(SimulateCluster({.seed = 16096, .operations = 300}).wrong, "");
 }
